@@ -271,7 +271,7 @@ class ConnectorPipelineV2(ConnectorV2):
         Args:
             piece: Position, name, class or the piece itself.
 
-        Example:
+        Examples:
             >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
             >>> from epibatch.episodes import SingleAgentEpisode
             >>> rows = {"observations": [0, 1, 2], "actions": [0, 0], "rewards": [3.0, -2.0]}
@@ -615,7 +615,7 @@ class ConnectorPipelineV2(ConnectorV2):
             PipelineError: `episodes` are none.
             BatchLayoutError: `batch` is no dict.
 
-        Example:
+        Examples:
             >>> import numpy as np
             >>> from epibatch.connectors.learner import AddObservationsFromEpisodesToBatch, BatchIndividualItems
             >>> from epibatch.connectors.learner import LearnerConnectorPipeline

@@ -36,7 +36,7 @@ class StepWatch:
 class PieceSeconds(StepWatch):
     """Adds up the seconds of each piece over many calls.
 
-    Example:
+    Examples:
         >>> from epibatch.connectors.env_to_module import EnvToModulePipeline
         >>> from epibatch.connectors.common import AddObservationsFromEpisodesToBatch
         >>> from epibatch.episodes import SingleAgentEpisode
@@ -60,7 +60,7 @@ class PieceSeconds(StepWatch):
         """Add what another object took.
 
         Args:
-            seconds: by piece.
+            seconds: By piece.
         """
         for name, value in seconds.items():
             self._seconds[name] = self._seconds.get(name, 0.0) + value

@@ -33,12 +33,12 @@ class DistillationLoss(Loss):
 
     Args:
         loss_type: "mse", or "huber" with a threshold of 1; for actions with a mean.
-        column: the actions to imitate: "teacher_actions", or "dagger_actions", say.
+        column: The actions to imitate: "teacher_actions", or "dagger_actions", say.
 
     Raises:
         ConfigError: another `loss_type`.
 
-    Example:
+    Examples:
         >>> batch = {"teacher_actions": torch.tensor([[1.0], [2.0]])}
         >>> outputs = {"action_dist_inputs": torch.zeros(2, 2, requires_grad=True)}
         >>> DistillationLoss()(batch, outputs, DiagGaussian, {})[1]

@@ -28,9 +28,9 @@ class PPOLoss(Loss):
     halves when it is under half of the target.
 
     Args:
-        settings: the hyperparameters.
+        settings: The hyperparameters.
 
-    Example:
+    Examples:
         >>> PPOLoss().adapt({"kl_coeff": 0.2}, {"mean_kl": 0.001})
         {'kl_coeff': 0.1}
     """
@@ -40,7 +40,7 @@ class PPOLoss(Loss):
     def with_settings(self, **changes: Any) -> PPOLoss:
         """Return this loss with some of its hyperparameters changed.
 
-        Example:
+        Examples:
             >>> PPOLoss().with_settings(clip_param=0.1).settings.clip_param
             0.1
         """
@@ -75,7 +75,7 @@ class PPOLoss(Loss):
     def scheduled_coefficients(self, num_env_steps: int) -> dict[str, float]:
         """Return the values of `entropy_coeff` and `clip_param` that are schedules.
 
-        Example:
+        Examples:
             >>> PPOLoss(PPOSettings(clip_param=[[0, 0.3], [1000, 0.1]])).scheduled_coefficients(500)
             {'clip_param': 0.2}
         """
@@ -111,7 +111,7 @@ class PPOLoss(Loss):
         Raises:
             ConfigError: the metrics of a subclass have no `mean_kl`.
 
-        Example:
+        Examples:
             >>> loss = PPOLoss(PPOSettings(desired_kl=0.01))
             >>> loss.adapted_lr(3e-4, {"mean_kl": 0.03}), loss.adapted_lr(8e-3, {"mean_kl": 0.001})
             (0.00019999999999999998, 0.01)
@@ -159,10 +159,10 @@ def ppo_loss(
             `loss_mask` and `mirrored`, each [B, ...] or [B, T, ...] (these two bool [B] or [B, T]); with
             `use_clipped_value_loss` also `vf_preds`.
         outputs: `action_dist_inputs` and `vf_preds` of the module being trained.
-        distribution_class: offers `from_logits`; its instances `logp`, `entropy` and `kl`.
-        settings: the hyperparameters.
-        kl_coeff: current weight of the KL term.
-        advantage_moments: mean and standard deviation for `standardize_advantages="minibatch"`; None: those of the
+        distribution_class: Offers `from_logits`; its instances `logp`, `entropy` and `kl`.
+        settings: The hyperparameters.
+        kl_coeff: Current weight of the KL term.
+        advantage_moments: Mean and standard deviation for `standardize_advantages="minibatch"`; None: those of the
             minibatch.
 
     Returns:
@@ -318,11 +318,11 @@ def read_columns(
     """Return some columns of a batch or of a module's outputs.
 
     Args:
-        source: column -> values.
-        names: the columns.
-        owner: what `source` is, for the message.
-        loss: which loss reads them, for the message.
-        do: what to do about a missing one; by default what PPO needs.
+        source: Column -> values.
+        names: The columns.
+        owner: What `source` is, for the message.
+        loss: Which loss reads them, for the message.
+        do: What to do about a missing one; by default what PPO needs.
 
     Raises:
         ColumnError: a column is missing.

@@ -222,7 +222,7 @@ def chunks_given_back(
     Args:
         episodes: Multi-agent episodes.
         episode_keys: One per episode.
-        rows: module id -> (episode key, agent) of each row, as the mapping to modules left them.
+        rows: Module id -> (episode key, agent) of each row, as the mapping to modules left them.
 
     Returns:
         The chunks of all agents that are to act; and the position of each row's chunk among them by module, -1 for
@@ -244,7 +244,7 @@ class SpaceKinds:
     An episode's observations are of its own space until a piece rewrites them: the newest ones may be of the one that
     it was made with, those before of what the piece left. So both count, and the action space.
 
-    Example:
+    Examples:
         >>> import gymnasium as gym
         >>> kinds = SpaceKinds()
         >>> [kinds.of("left", gym.spaces.Discrete(n), None) for n in (2, 3, 2)]

@@ -69,7 +69,7 @@ class ColumnTransform(ParameterPiece, Piece):
         ColumnError: there is nothing at `columns`, or something at `to` already.
         PipelineError: an earlier piece writes the column `to`.
 
-    Example:
+    Examples:
         >>> class ScaleRewards(ColumnTransform):
         ...     columns = "rewards"
         ...     factor: float = 0.1

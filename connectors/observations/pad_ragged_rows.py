@@ -41,7 +41,7 @@ class PadRaggedRows(TwoSidedPiece):
         SpaceError: no part with any number of rows.
         ColumnError: an observation with more than `max_rows` rows, or rows of different shapes.
 
-    Example:
+    Examples:
         >>> from gymnasium.spaces import Box, Sequence
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> episodes = [SingleAgentEpisode(observations=[np.ones((n, 2), np.float32)]) for n in (1, 3)]

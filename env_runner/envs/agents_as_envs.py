@@ -29,7 +29,7 @@ class AgentsAsEnvs(gym.vector.VectorEnv[Any, Any, Any]):
     Raises:
         ConfigError: the environment has another autoreset mode.
 
-    Example:
+    Examples:
         >>> class Pairs(gym.vector.VectorEnv):
         ...     num_envs, metadata = 3, {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
         ...     single_observation_space, single_action_space = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)

@@ -17,7 +17,7 @@ from .vector_envs import with_objects
 def with_ragged_rows(env: Any) -> Any:
     """Return an environment whose Sequences and Graphs are arrays of rows, as `ragged_space` says; others as they are.
 
-    Example:
+    Examples:
         >>> from gymnasium.spaces import Box, Sequence
         >>> class Points(gym.Env):
         ...     observation_space, action_space = Sequence(Box(0, 1, (2,))), Box(0, 1)

@@ -269,7 +269,7 @@ class Policy(PolicyPipelines):
         ConfigError: the env-to-module pipeline has no input spaces.
         SpaceError: an observation space with parts that have no shape.
 
-    Example:
+    Examples:
         >>> from epibatch.algorithms.ppo import PPOConfig
         >>> algo = PPOConfig().environment("CartPole-v1").debugging(seed=0).build_algo()
         >>> policy = algo.get_policy()
@@ -370,7 +370,7 @@ class Policy(PolicyPipelines):
             NotAvailableError: a piece or the module cannot be exported; the message names it.
             StorageError: the file cannot be written.
 
-        Example:
+        Examples:
             >>> import tempfile
             >>> from epibatch.algorithms import load_exported
             >>> from epibatch.algorithms.ppo import PPOConfig
@@ -500,7 +500,7 @@ class MultiAgentPolicy(PolicyPipelines):
         mapping: The mapping function.
         **options: As for `Policy`.
 
-    Example:
+    Examples:
         >>> from epibatch.algorithms.ppo import PPOConfig
         >>> from epibatch.env_runner.multi_agent_env import make_multi_agent
         >>> config = PPOConfig().environment(make_multi_agent("CartPole-v1"), env_config={"num_agents": 2})
@@ -659,11 +659,11 @@ def policy_for(
     """A policy for one agent or for several, as the config says.
 
     Args:
-        config: the config.
-        module: the module, or all of them.
-        env_to_module: the pipeline before it; the policy takes ownership of it.
-        module_to_env: the pipeline after it, likewise.
-        **options: as for `Policy`.
+        config: The config.
+        module: The module, or all of them.
+        env_to_module: The pipeline before it; the policy takes ownership of it.
+        module_to_env: The pipeline after it, likewise.
+        **options: As for `Policy`.
     """
     undo_actions(env_to_module, module_to_env)
     if config.is_multi_agent:

@@ -30,12 +30,12 @@ def register_algorithm(name: str) -> Callable[[ConfigClassT], ConfigClassT]:
     name in the same place, by running a notebook's cell twice, takes the place of the earlier one.
 
     Args:
-        name: the name, such as "my_sac".
+        name: The name, such as "my_sac".
 
     Raises:
         RegistryError: the name is no identifier, or another class has it.
 
-    Example:
+    Examples:
         >>> from epibatch.algorithms.ppo import PPOConfig
         >>> config_class("ppo") is PPOConfig
         True
@@ -80,7 +80,7 @@ def _path_beside_name(cls: type[AlgorithmConfig]) -> str | None:
 def name_in_files(cls: type[AlgorithmConfig]) -> str:
     """Return what files call the algorithm of a config: its import path if a module registers the name, else the name.
 
-    Example:
+    Examples:
         >>> from epibatch.algorithms.ppo import PPOConfig
         >>> name_in_files(PPOConfig)
         'ppo'
@@ -114,7 +114,7 @@ def config_class(algorithm: str, *, allow_imports: bool = False) -> type[Algorit
     """Return the config class of an algorithm.
 
     Args:
-        algorithm: its name, or the import path `module:Config` of a registered class.
+        algorithm: Its name, or the import path `module:Config` of a registered class.
         allow_imports: True if a module that was not imported yet may be; importing runs code.
 
     Raises:

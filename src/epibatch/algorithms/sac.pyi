@@ -50,10 +50,10 @@ class SACRule(UpdateRule):
         """Return what the policy is to raise, with its gradients, and its entropy.
 
         Args:
-            batch: the minibatch.
-            module: the module.
-            own: what the rule keeps for it.
-            alpha: the weight of the entropy, a scalar without gradient.
+            batch: The minibatch.
+            module: The module.
+            own: What the rule keeps for it.
+            alpha: The weight of the entropy, a scalar without gradient.
 
         Returns:
             The soft value of each row, and the entropy, both `[B]`.
@@ -66,7 +66,7 @@ class SACRule(UpdateRule):
 class SACConfig(ReplayConfig):
     """Settings of soft actor-critic (Haarnoja et al. 2018); names are RLlib's.
 
-    Example:
+    Examples:
         >>> config = SACConfig().environment("Pendulum-v1").training(initial_alpha=0.2, tau=0.01)
         >>> config.initial_alpha, config.train_batch_size
         (0.2, 256)

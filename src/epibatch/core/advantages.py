@@ -28,15 +28,15 @@ def discounted_sums(x: Rows, counts: npt.ArrayLike, discount: float | Rows) -> R
     carries between blocks are the same problem on the blocks' first rows with `discount ** 32`.
 
     Args:
-        x: number [R], the segments one after the other.
+        x: Number [R], the segments one after the other.
         counts: int [S], rows per segment; their sum is R.
-        discount: in [0, 1]; of each row, float64 [R], or of all.
+        discount: In [0, 1]; of each row, float64 [R], or of all.
 
     Raises:
         ColumnError: the counts do not add up to the rows.
         ConfigError: the one discount is not in [0, 1].
 
-    Example:
+    Examples:
         >>> discounted_sums([1.0, 1.0, 1.0, 5.0], counts=[3, 1], discount=0.5)
         array([1.75, 1.5 , 1.  , 5.  ])
     """
@@ -85,7 +85,7 @@ def add_discounted(sums: Rows, factors: Sequence[Any] | Rows) -> None:
 
     Args:
         sums: float [T, ...], an array or a tensor, which becomes the sums.
-        factors: of each row, [...] or a number; 0 where a segment ends. The last one is not read.
+        factors: Of each row, [...] or a number; 0 where a segment ends. The last one is not read.
     """
     for step in range(len(sums) - 2, -1, -1):
         row = sums[step]
@@ -97,10 +97,10 @@ def add_errors(following: Rows, rewards: Rows, values: Rows, terminateds: Rows, 
 
     Args:
         following: float, which becomes the errors.
-        rewards: of the same shape.
-        values: of the states before.
+        rewards: Of the same shape.
+        values: Of the states before.
         terminateds: bool; a true row has no next state.
-        gamma: discount.
+        gamma: Discount.
     """
     following[terminateds] = 0.0
     following *= gamma
@@ -123,17 +123,17 @@ def td_errors(
     are real, and entry s is the value of the state that follows segment s.
 
     Args:
-        rewards: number [R].
-        values: number [R], the value predictions V(s[t]).
+        rewards: Number [R].
+        values: Number [R], the value predictions V(s[t]).
         terminateds: bool or number [R]; a true row has no next state.
         counts: int [S], rows per segment (bootstrap rows included in the first form).
-        gamma: discount in [0, 1].
-        bootstrap_values: number [S] or None.
+        gamma: Discount in [0, 1].
+        bootstrap_values: Number [S] or None.
 
     Raises:
         ColumnError: the arrays differ in length, or the counts do not add up to them.
 
-    Example:
+    Examples:
         >>> td_errors([1.0, 1.0, 0.0], [1.0, 2.0, 4.0], [False, False, False], counts=[3], gamma=0.5)
         array([1., 1., 0.])
         >>> td_errors([1.0, 1.0], [1.0, 2.0], [False, False], counts=[2], gamma=0.5, bootstrap_values=[4.0])
@@ -165,12 +165,12 @@ def generalized_advantages(errors: Rows, counts: npt.ArrayLike, gamma: float, la
     Value targets are these advantages plus the value predictions.
 
     Args:
-        errors: number [R], as `td_errors` gives them.
+        errors: Number [R], as `td_errors` gives them.
         counts: int [S], rows per segment, the same as for `td_errors`.
-        gamma: discount in [0, 1].
-        lambda_: trace decay in [0, 1].
+        gamma: Discount in [0, 1].
+        lambda_: Trace decay in [0, 1].
 
-    Example:
+    Examples:
         >>> values = np.array([1.0, 2.0, 4.0])
         >>> errors = td_errors([1.0, 1.0, 0.0], values, [False] * 3, counts=[3], gamma=0.5)
         >>> generalized_advantages(errors, counts=[3], gamma=0.5, lambda_=1.0)
@@ -195,19 +195,19 @@ def vtrace(
     ratios up to it, each at most 1.
 
     Args:
-        errors: number [R], as `td_errors` gives them for segments that end in a bootstrap row.
-        log_ratios: number [R], log-probability of each action under the policy less that under the one that acted;
+        errors: Number [R], as `td_errors` gives them for segments that end in a bootstrap row.
+        log_ratios: Number [R], log-probability of each action under the policy less that under the one that acted;
             those of bootstrap rows have no effect if they are numbers.
         terminateds: bool or number [R]; a true row has no next state.
         counts: int [S], rows per segment, the same as for `td_errors`.
-        gamma: discount in [0, 1].
-        clip_rho: highest ratio that weights a row's error in the value targets.
-        clip_pg_rho: highest ratio that weights a row's advantage.
+        gamma: Discount in [0, 1].
+        clip_rho: Highest ratio that weights a row's error in the value targets.
+        clip_pg_rho: Highest ratio that weights a row's advantage.
 
     Returns:
         Corrections and advantages, [R] each; 0 in bootstrap rows.
 
-    Example:
+    Examples:
         >>> values = np.array([1.0, 2.0, 4.0])
         >>> errors = td_errors([1.0, 1.0, 0.0], values, [False] * 3, counts=[3], gamma=0.5)
         >>> vtrace(errors, np.log([0.5, 2.0, 1.0]), [False] * 3, counts=[3], gamma=0.5)
@@ -239,17 +239,17 @@ def compute_value_targets(
     `truncateds` keeps it but stops the trace, so a truncated chunk is followed by its bootstrap row.
 
     Args:
-        values: number [R].
-        rewards: number [R].
+        values: Number [R].
+        rewards: Number [R].
         terminateds: bool or number [R].
         truncateds: bool or number [R].
-        gamma: discount in [0, 1].
-        lambda_: trace decay in [0, 1].
+        gamma: Discount in [0, 1].
+        lambda_: Trace decay in [0, 1].
 
     Returns:
         float32 [R].
 
-    Example:
+    Examples:
         >>> compute_value_targets([1, 2, 3, 4], [1, 1, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0], 1.0, 1.0)
         array([3., 2., 1., 0.], dtype=float32)
     """

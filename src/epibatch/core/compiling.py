@@ -19,16 +19,16 @@ def compiled(function: FunctionT, *, name: str, setting: str, backend: str, mode
     """Return a function as `torch.compile` makes it, with errors that say what could not be compiled.
 
     Args:
-        function: of tensors.
-        name: what it belongs to, for messages.
-        setting: the setting that asks for it, which `<setting>_dynamo_backend` goes with.
-        backend: as for `torch.compile`.
-        mode: likewise; None: torch's default.
+        function: Of tensors.
+        name: What it belongs to, for messages.
+        setting: The setting that asks for it, which `<setting>_dynamo_backend` goes with.
+        backend: As for `torch.compile`.
+        mode: Likewise; None: torch's default.
 
     Raises:
         ConfigError: torch has no such backend. Calls raise it if the function cannot be compiled.
 
-    Example:
+    Examples:
         >>> double = compiled(lambda x: 2 * x, name="f", setting="torch_compile_learner", backend="eager", mode=None)
         >>> double(torch.ones(2))
         tensor([2., 2.])

@@ -21,14 +21,14 @@ def load_object(path: str, where: str, kind: str = "class") -> Any:
     """Import what stands at `module:name`.
 
     Args:
-        path: the import path; after the colon there may be several names with dots between them.
-        where: the beginning of error messages.
-        kind: what is looked for, for messages.
+        path: The import path; after the colon there may be several names with dots between them.
+        where: The beginning of error messages.
+        kind: What is looked for, for messages.
 
     Raises:
         RegistryError: the path has no such form, the module cannot be imported, or has no such name.
 
-    Example:
+    Examples:
         >>> load_object("math:floor", "an example", "function")(2.5)
         2
     """
@@ -73,14 +73,14 @@ def import_extra(module: str, extra: str, purpose: str) -> Any:
     """Import a module that an extra installs.
 
     Args:
-        module: the module.
-        extra: the extra that installs it.
-        purpose: what it is needed for, for the message.
+        module: The module.
+        extra: The extra that installs it.
+        purpose: What it is needed for, for the message.
 
     Raises:
         MissingExtraError: the module, or one that it needs, is not installed.
 
-    Example:
+    Examples:
         >>> import_extra("no_such_module", "video", "videos")
         Traceback (most recent call last):
             ...
@@ -100,7 +100,7 @@ def import_extra(module: str, extra: str, purpose: str) -> Any:
 def is_rllib_class(kind: type) -> bool:
     """True if a class comes from RLlib, or inherits from such a class.
 
-    Example:
+    Examples:
         >>> is_rllib_class(dict)
         False
     """

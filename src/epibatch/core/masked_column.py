@@ -12,10 +12,10 @@ class MaskedColumn(NamedTuple):
     parts stay together.
 
     Args:
-        value: array or tensor [rows, ...], or a struct of them; the content of rows without a value is arbitrary.
+        value: Array or tensor [rows, ...], or a struct of them; the content of rows without a value is arbitrary.
         mask: bool [rows], True where the row has a value.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from epibatch.core.structs import map_struct
         >>> map_struct(lambda leaf: leaf[1:], MaskedColumn(np.array([7.0, 0.0]), np.array([True, False])))

@@ -143,7 +143,7 @@ def padded_layout(counts: npt.ArrayLike, max_seq_len: int) -> SequenceLayout:
         ColumnError: counts are not a one-dimensional array of integers >= 0.
         ConfigError: max_seq_len is no integer >= 1.
 
-    Example:
+    Examples:
         >>> layout = padded_layout([5, 3], max_seq_len=4)
         >>> layout.seq_lens, layout.sequence_chunks
         (array([4, 1, 3]), array([0, 0, 1]))
@@ -162,7 +162,7 @@ def owned_rows(counts: Ints, stride: int) -> tuple[Ints, Ints, Ints]:
 
     Args:
         counts: int64 [C], rows per chunk.
-        stride: rows per sequence.
+        stride: Rows per sequence.
 
     Returns:
         int64 [B] each: a sequence's chunk, its first row in the chunk, and one past its last row.
@@ -198,7 +198,7 @@ def placed_layout(counts: Ints, places: Ints, shape: tuple[int, int]) -> Sequenc
         places: int64 [R], the place of each row in the layout flattened to `[B * T]`; each at most once.
         shape: B and T.
 
-    Example:
+    Examples:
         >>> layout = placed_layout(np.array([2, 1]), np.array([1, 3, 0]), (2, 2))
         >>> pad(np.array([10, 20, 30]), layout)
         array([[30, 10],
@@ -216,7 +216,7 @@ def pad(rows: npt.NDArray[Any], layout: SequenceLayout) -> npt.NDArray[Any]:
     Raises:
         ColumnError: `rows` has another number of rows than the layout.
 
-    Example:
+    Examples:
         >>> pad(np.arange(1, 6), padded_layout([5], max_seq_len=3))
         array([[1, 2, 3],
                [4, 5, 0]])
@@ -242,7 +242,7 @@ def unpad(padded: npt.NDArray[Any], layout: SequenceLayout) -> npt.NDArray[Any]:
     Raises:
         ColumnError: `padded` does not start with the layout's `[B, T]`.
 
-    Example:
+    Examples:
         >>> layout = padded_layout([5, 2], max_seq_len=3)
         >>> unpad(pad(np.arange(7), layout), layout)
         array([0, 1, 2, 3, 4, 5, 6])
@@ -259,13 +259,13 @@ def create_mask_and_seq_lens(episode_len: int, T: int) -> tuple[list[Bools], lis
     """The masks and lengths of one episode's sequences; an episode of 0 rows gets one empty sequence.
 
     Args:
-        episode_len: rows of the episode, >= 0.
-        T: rows per sequence, >= 1.
+        episode_len: Rows of the episode, >= 0.
+        T: Rows per sequence, >= 1.
 
     Returns:
         One bool [T] mask and one length per sequence.
 
-    Example:
+    Examples:
         >>> create_mask_and_seq_lens(4, 3)
         ([array([ True,  True,  True]), array([ True, False, False])], [3, 1])
     """
@@ -279,7 +279,7 @@ def split_and_zero_pad(item_list: Sequence[Any], max_seq_len: int) -> list[Any]:
     """Cut a list of rows into sequences of `max_seq_len` rows, the last one zero-padded.
 
     Args:
-        item_list: rows (arrays, numbers or structs of them), or `BatchedNdArray` items that hold many rows each.
+        item_list: Rows (arrays, numbers or structs of them), or `BatchedNdArray` items that hold many rows each.
         max_seq_len: T >= 1.
 
     Returns:
@@ -288,7 +288,7 @@ def split_and_zero_pad(item_list: Sequence[Any], max_seq_len: int) -> list[Any]:
     Raises:
         ColumnError: the list is empty, or its items differ in nesting or shape.
 
-    Example:
+    Examples:
         >>> split_and_zero_pad([1.0, 2.0, 3.0], 2)
         [array([1., 2.]), array([3., 0.])]
     """
@@ -311,8 +311,8 @@ def split_and_zero_pad_n_episodes(nd_array: Any, episode_lens: Sequence[int], ma
     """Cut the concatenated rows of several episodes into zero-padded sequences, none crossing an episode's end.
 
     Args:
-        nd_array: array or struct of arrays [sum(episode_lens), ...].
-        episode_lens: rows per episode.
+        nd_array: Array or struct of arrays [sum(episode_lens), ...].
+        episode_lens: Rows per episode.
         max_seq_len: T >= 1.
 
     Returns:
@@ -321,7 +321,7 @@ def split_and_zero_pad_n_episodes(nd_array: Any, episode_lens: Sequence[int], ma
     Raises:
         ColumnError: the rows do not add up to the episodes' lengths.
 
-    Example:
+    Examples:
         >>> split_and_zero_pad_n_episodes(np.arange(1, 6), [3, 2], 2)
         [array([1, 2]), array([3, 0]), array([4, 5])]
     """
@@ -347,7 +347,7 @@ def split_trajectories(columns: Mapping[str, Any], ids: str = Columns.EPS_ID) ->
     Raises:
         ColumnError: neither ids nor flags, or columns with different numbers of rows.
 
-    Example:
+    Examples:
         >>> flags = np.array([False, False, True, False])
         >>> batch, layout = split_trajectories({"obs": np.arange(1, 5), "terminateds": flags})
         >>> batch["obs"]
@@ -383,13 +383,13 @@ def unpad_data_if_necessary(episode_lens: Sequence[int], data: npt.NDArray[Any])
     """Return `[B, T]` data as flat rows without padding; one-dimensional data is returned as it is.
 
     Args:
-        episode_lens: rows per episode.
+        episode_lens: Rows per episode.
         data: [B, T] as `split_and_zero_pad_n_episodes` lays it out, or [R].
 
     Raises:
         ColumnError: the data has more than two axes, or fewer or more sequences than the episodes need.
 
-    Example:
+    Examples:
         >>> unpad_data_if_necessary([3, 1], np.array([[1, 2], [3, 0], [4, 0]]))
         array([1, 2, 3, 4])
     """
@@ -418,8 +418,8 @@ def check_seq_len(max_seq_len: int, where: str = "max_seq_len") -> int:
     """Return rows per sequence after checking that they are an integer >= 1.
 
     Args:
-        max_seq_len: rows per sequence.
-        where: what they are, for the message.
+        max_seq_len: Rows per sequence.
+        where: What they are, for the message.
 
     Raises:
         ConfigError: they are not.

@@ -52,10 +52,10 @@ def wrong_values(cls: type, values: Mapping[str, Any]) -> dict[str, tuple[str, s
     `annotated_types`.
 
     Args:
-        cls: the class.
-        values: keyword -> value.
+        cls: The class.
+        values: Keyword -> value.
 
-    Example:
+    Examples:
         >>> from epibatch.connectors.common import FrameStacking
         >>> wrong_values(FrameStacking, {"num_frames": "4"})
         {'num_frames': ('a valid integer', "str '4'")}

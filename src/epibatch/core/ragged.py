@@ -42,7 +42,7 @@ def ragged_space(space: gym.Space[Any]) -> Any:
     Raises:
         SpaceError: a Sequence of something without a shape, such as a Sequence.
 
-    Example:
+    Examples:
         >>> ragged_space(spaces.Graph(spaces.Discrete(3), None))["nodes"]
         Sequence(Discrete(3), stack=True)
     """
@@ -80,7 +80,7 @@ def ragged_row(space: Any, row: Any, *, boxed: bool = False) -> Any:
         boxed: Whether each array of rows is copied into a 0-d array of objects. So an episode's first row shows that
             the column has objects.
 
-    Example:
+    Examples:
         >>> ragged_row(spaces.Dict(a=spaces.Sequence(spaces.Discrete(3)), b=spaces.Discrete(2)), {"a": (2, 0), "b": 1})
         {'a': array([2, 0]), 'b': 1}
     """

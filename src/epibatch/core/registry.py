@@ -94,7 +94,7 @@ class PieceEntry:
 def snake_case(class_name: str) -> str:
     """Return the registered form of a class name.
 
-    Example:
+    Examples:
         >>> snake_case("FrameStacking"), snake_case("AddOneTsToEpisodes"), snake_case("LSTMState")
         ('frame_stacking', 'add_one_ts_to_episodes', 'lstm_state')
     """
@@ -108,7 +108,7 @@ def snake_case(class_name: str) -> str:
 def built_in_pieces() -> dict[str, str]:
     """Return the registered name of each piece of epibatch with its `module:Class`; nothing is imported.
 
-    Example:
+    Examples:
         >>> built_in_pieces()["frame_stacking"]
         'epibatch.connectors.common.frame_stacking:FrameStacking'
     """
@@ -157,13 +157,13 @@ def register(name: Any = None) -> Any:
     or reloading a module, takes the place of the earlier one.
 
     Args:
-        name: the name, or nothing; the decorator also works without parentheses.
+        name: The name, or nothing; the decorator also works without parentheses.
 
     Raises:
         RegistryError: the name is taken by another class, or is not a plain identifier.
         PieceError: it is no subclass of ConnectorV2.
 
-    Example:
+    Examples:
         >>> from epibatch.connectors import ConnectorV2
         >>> @register("double_rewards")
         ... class DoubleRewards(ConnectorV2):
@@ -235,15 +235,15 @@ def piece_class(name: str, *, allow_imports: bool = False) -> type:
     """Return the class of a registered name.
 
     Args:
-        name: a registered name, or, if imports are allowed, `pkg.module:Class` or `pkg.module.Class`.
-        allow_imports: whether a dotted path may be imported; importing runs code.
+        name: A registered name, or, if imports are allowed, `pkg.module:Class` or `pkg.module.Class`.
+        allow_imports: Whether a dotted path may be imported; importing runs code.
 
     Raises:
         UnknownNameError: no piece has this name.
         RegistryError: the name is taken twice, an import path is not allowed, or its class cannot be loaded.
         PieceError: what the name leads to is no connector piece.
 
-    Example:
+    Examples:
         >>> piece_class("frame_stacking").__name__
         'FrameStacking'
     """
@@ -319,7 +319,7 @@ def _import_class(path: str, allow_imports: bool) -> type:
 def counterparts(cls: type) -> dict[str, list[str]]:
     """Return the classes of other libraries, by library, that a class's docstring lists under "Counterparts:".
 
-    Example:
+    Examples:
         >>> counterparts(piece_class("frame_stacking"))
         {'RLlib': ['FrameStacking'], 'TorchRL': ['CatFrames']}
     """
@@ -337,7 +337,7 @@ def pieces_of_counterpart(name: str) -> tuple[str, list[str]]:
     Returns:
         A sentence that says so, and the pieces' registered names; ("", []) if no piece has it.
 
-    Example:
+    Examples:
         >>> pieces_of_counterpart("CatFrames")
         ("TorchRL's CatFrames is frame_stacking here", ['frame_stacking'])
     """
@@ -361,7 +361,7 @@ def registered_pieces() -> dict[str, type]:
 def registered_name(cls: type) -> str | None:
     """Return the name that `register` gave a class; None if it gave none.
 
-    Example:
+    Examples:
         >>> registered_name(int) is None
         True
     """
@@ -374,7 +374,7 @@ def piece_name(cls: type) -> str:
     Raises:
         PieceError: the class has no name and no import path (it was made in a function or a script).
 
-    Example:
+    Examples:
         >>> from epibatch.connectors.common import FrameStacking
         >>> piece_name(FrameStacking)
         'frame_stacking'
@@ -408,9 +408,9 @@ def spec_problems(spec: Any, *, pipeline: str | None = None, allow_imports: bool
     """Everything wrong with a piece spec, as `(key, what is wrong)`; an empty list for a good one.
 
     Args:
-        spec: a name, or a mapping with the key `piece`.
-        pipeline: the pipeline it is for; a piece that says it is made for others is wrong there.
-        allow_imports: whether the name, and parameters that can be one (`import_parameters`), may be an import path.
+        spec: A name, or a mapping with the key `piece`.
+        pipeline: The pipeline it is for; a piece that says it is made for others is wrong there.
+        allow_imports: Whether the name, and parameters that can be one (`import_parameters`), may be an import path.
     """
     if isinstance(spec, str):
         spec = {"piece": spec}
@@ -446,15 +446,15 @@ def build_piece(spec: PieceSpec, *, allow_imports: bool = False) -> Any:
     """Build a piece from its name, or from `{piece: name, keyword: value, ...}`.
 
     Args:
-        spec: a registered name, or a mapping with the key `piece` and the constructor's keywords.
-        allow_imports: whether the name may be an import path.
+        spec: A registered name, or a mapping with the key `piece` and the constructor's keywords.
+        allow_imports: Whether the name may be an import path.
 
     Raises:
         UnknownNameError: no piece has this name.
         RegistryError: the name is an import path and imports are not allowed.
         PieceError: wrong, missing or unusable constructor keywords.
 
-    Example:
+    Examples:
         >>> type(build_piece({"piece": "frame_stacking", "num_frames": 4})).__name__
         'FrameStacking'
     """
@@ -529,7 +529,7 @@ def plain_data(value: Any) -> Any:
     Raises:
         TypeError: something in it is none of these; the message names its type.
 
-    Example:
+    Examples:
         >>> plain_data({"shape": (3, 2), "scale": np.float32(0.5)})
         {'shape': [3, 2], 'scale': 0.5}
     """
@@ -563,13 +563,13 @@ def register_env(name: str, env_creator: Callable[..., Any]) -> None:
     """Give an environment factory a name that `PPOConfig.environment` and YAML files can use.
 
     Args:
-        name: the name; a name that exists already is replaced, so that a notebook cell can run twice.
-        env_creator: called with the `env_config` dict, returns a `gymnasium.Env`.
+        name: The name; a name that exists already is replaced, so that a notebook cell can run twice.
+        env_creator: Called with the `env_config` dict, returns a `gymnasium.Env`.
 
     Raises:
         RegistryError: the name is empty or the factory is not callable.
 
-    Example:
+    Examples:
         >>> register_env("tiny", lambda env_config: "an env")
         >>> env_creator("tiny")({})
         'an env'

@@ -79,7 +79,7 @@ _ADVICE: dict[type, str] = {
 def encoding_advice(space: gym.Space[Any]) -> str:
     """Return the advice about a part of an observation that is no array of one shape, for messages.
 
-    Example:
+    Examples:
         >>> encoding_advice(spaces.Text(5)).partition(",")[0]
         'encode the text as an array of one length'
     """
@@ -90,7 +90,7 @@ def encoding_advice(space: gym.Space[Any]) -> str:
 def get_base_struct_from_space(space: Any) -> Any:
     """The nested dict and tuple of spaces that a Dict or Tuple space stands for; other spaces are leaves.
 
-    Example:
+    Examples:
         >>> get_base_struct_from_space(spaces.Dict(a=spaces.Tuple([spaces.Discrete(2)])))
         {'a': (Discrete(2),)}
     """
@@ -115,7 +115,7 @@ def space_of_struct(struct: Any) -> Any:
 def map_space(function: Callable[[Any], Any], space: Any) -> Any:
     """A space with `function` applied to each part that is neither Dict nor Tuple.
 
-    Example:
+    Examples:
         >>> map_space(lambda leaf: spaces.Discrete(leaf.n + 1), spaces.Dict(a=spaces.Discrete(2)))
         Dict('a': Discrete(3))
     """
@@ -143,14 +143,14 @@ def check_row(space: gym.Space[Any], row: Any, where: str) -> None:
     Bounds and float types are not checked: they cost more than the mistakes they find.
 
     Args:
-        space: the space of the row.
-        row: one observation or action.
-        where: what the row is, for the message, such as "observation of episode 'a'".
+        space: The space of the row.
+        row: One observation or action.
+        where: What the row is, for the message, such as "observation of episode 'a'".
 
     Raises:
         SpaceError: another nesting, another leaf shape, or a leaf that is not a number of the right kind.
 
-    Example:
+    Examples:
         >>> check_row(spaces.Box(0, 1, (2,)), np.zeros(2), "observation")
     """
     if type(space) is spaces.Box and type(row) is np.ndarray and row.shape == space._shape and row.dtype.kind in "fiub":
@@ -187,7 +187,7 @@ def integer_limits(space: gym.Space[Any] | None) -> tuple[Any, ...] | None:
 
     An empty tuple stands for a Dict or Tuple with such a part, None for a space without integers.
 
-    Example:
+    Examples:
         >>> integer_limits(spaces.Discrete(3, start=1)), integer_limits(spaces.Box(0, 1))
         ((1, 4), None)
     """
@@ -209,14 +209,14 @@ def fitting_action(space: gym.Space[Any], action: Any, where: str) -> Any:
     Boxes are not looked into: what lies outside of their bounds is clipped later.
 
     Args:
-        space: the space of the action.
-        action: the action.
-        where: what it is, for the message.
+        space: The space of the action.
+        action: The action.
+        where: What it is, for the message.
 
     Raises:
         SpaceError: integers outside of their space, or another nesting or shape.
 
-    Example:
+    Examples:
         >>> int(fitting_action(spaces.Discrete(2), 1.0, "action"))
         1
     """
@@ -348,7 +348,7 @@ def exact_fill_value(dtype: np.dtype[Any], fill: float, where: str) -> Any:
     Raises:
         ColumnError: `dtype` cannot hold it: as for `fill_value`, and a fraction among integers or bools.
 
-    Example:
+    Examples:
         >>> exact_fill_value(np.dtype(np.int8), -1.0, "a view")
         array(-1, dtype=int8)
     """
@@ -366,7 +366,7 @@ def promoting_fill_value(dtype: np.dtype[Any], fill: Any) -> Any:
     Raises:
         ColumnError: no type holds both, as for text among numbers.
 
-    Example:
+    Examples:
         >>> ints = np.dtype(np.int32)
         >>> promoting_fill_value(ints, -1.0).dtype, promoting_fill_value(ints, 0.5).dtype
         (dtype('int32'), dtype('float64'))
@@ -417,12 +417,12 @@ class EnvActions:
     - Discrete, MultiDiscrete, MultiBinary: actions are members of the space already.
 
     Args:
-        space: the environment's action space, nested or not.
-        normalize: whether float Boxes' actions are in units of their bounds; goes before `clip`.
-        clip: whether to cut actions to the bounds.
-        from_low: whether integer Boxes' actions count from the lower bound without `normalize` too.
+        space: The environment's action space, nested or not.
+        normalize: Whether float Boxes' actions are in units of their bounds; goes before `clip`.
+        clip: Whether to cut actions to the bounds.
+        from_low: Whether integer Boxes' actions count from the lower bound without `normalize` too.
 
-    Example:
+    Examples:
         >>> to_env = EnvActions(spaces.Dict(a=spaces.Box(-2, 4, (1,)), b=spaces.Box(3, 9, (), int)))
         >>> to_env({"a": np.array([[0.5], [7.0]], np.float32), "b": np.array([0, 6])})
         {'a': array([[2.5],
@@ -443,7 +443,7 @@ class EnvActions:
         """Give the environment's actions; the same object if they are those, else arrays of their own.
 
         Args:
-            actions: arrays or tensors `[rows, ...]`, nested like the space. Of integer tensors it is not checked that
+            actions: Arrays or tensors `[rows, ...]`, nested like the space. Of integer tensors it is not checked that
                 the space's type holds them, for which the host would have to wait.
 
         Raises:
@@ -464,7 +464,7 @@ class EnvActions:
     def undo(self, actions: Any) -> Any:
         """Return the module's actions of which these are made: members of the space, one or `[rows, ...]`.
 
-        Example:
+        Examples:
             >>> EnvActions(spaces.Box(-2, 4, (1,))).undo(np.array([[2.5], [4.0]], np.float32))
             array([[0.5],
                    [1. ]], dtype=float32)
@@ -633,7 +633,7 @@ class _TensorEncoder:
 def clip_action(action: Any, action_space: Any) -> Any:
     """Clip the Box leaves of an action (or batch of actions) to their bounds.
 
-    Example:
+    Examples:
         >>> clip_action(np.array([3.0]), spaces.Box(-1, 1, (1,)))
         array([1.])
     """
@@ -647,10 +647,10 @@ def unsquash_action(action: Any, action_space_struct: Any) -> Any:
     not scaled; entries without bounds, and leaves other than Boxes, are left as they are.
 
     Args:
-        action: one action or a batch of actions (leading axes).
-        action_space_struct: the action space, or its nested dict and tuple of spaces.
+        action: One action or a batch of actions (leading axes).
+        action_space_struct: The action space, or its nested dict and tuple of spaces.
 
-    Example:
+    Examples:
         >>> unsquash_action(np.array([0.5]), spaces.Box(-2, 4, (1,)))
         array([2.5])
     """
@@ -671,7 +671,7 @@ def normalize_action(action: Any, action_space_struct: Any) -> Any:
 
     Entries without two finite bounds, integer Boxes and other leaves are left as they are.
 
-    Example:
+    Examples:
         >>> normalize_action(np.array([2.5]), spaces.Box(-2, 4, (1,)))
         array([0.5])
     """
@@ -703,7 +703,7 @@ def choice_counts(space: gym.Space[Any] | None) -> list[int]:
     Raises:
         SpaceError: actions that are not chosen among a few.
 
-    Example:
+    Examples:
         >>> choice_counts(gym.spaces.MultiDiscrete([2, 3]))
         [2, 3]
     """
@@ -746,7 +746,7 @@ def random_legal_actions(space: gym.Space[Any], mask: Mask, rng: np.random.Gener
     Returns:
         An array [rows, ...] of the space's type.
 
-    Example:
+    Examples:
         >>> mask = np.array([[False, True, False], [False, False, True]])
         >>> random_legal_actions(gym.spaces.Discrete(3, start=5), mask, np.random.default_rng(0))
         array([6, 7])
@@ -765,7 +765,7 @@ def random_legal_actions(space: gym.Space[Any], mask: Mask, rng: np.random.Gener
 def space_like(shape: tuple[int, ...], dtype: Any) -> spaces.Box | None:
     """Return the Box of all arrays of a shape and a type; None for types without a Box: complex numbers, strings.
 
-    Example:
+    Examples:
         >>> space_like((2,), np.dtype(np.uint8)), space_like((2,), np.dtype(np.complex64))
         (Box(0, 255, (2,), uint8), None)
     """
@@ -797,7 +797,7 @@ def infer_spaces(batch: Any, *, discrete: bool | Sequence[str] = False) -> gym.S
             that does not exist, or whose part has no integers.
         ColumnError: a list of rows of different shapes or nesting.
 
-    Example:
+    Examples:
         >>> batch = {"obs": np.zeros((8, 4), np.float32), "actions": np.array([0, 2, 1])}
         >>> infer_spaces(batch, discrete=["actions"])
         Dict('actions': Discrete(3), 'obs': Box(-inf, inf, (4,), float32))
@@ -859,7 +859,7 @@ def fill_row(space: gym.Space[Any], value: Any) -> Any:
         SpaceError: a leaf has no shape or type (Text, Graph, Sequence).
         ColumnError: a leaf's type cannot hold the value.
 
-    Example:
+    Examples:
         >>> fill_row(spaces.Box(0, 1, (2,)), 0.0)
         array([0., 0.], dtype=float32)
     """
@@ -893,18 +893,18 @@ def get_dummy_batch_for_space(
     """A batch of dummy values in the structure of `space`.
 
     Args:
-        space: the space, nested or not.
-        batch_size: rows; 0 gives a single value without a batch axis.
-        fill_value: a number cast to each leaf's type, or "random" for samples of the space.
-        time_size: length of an additional time axis after the batch axis.
-        time_major: put the time axis first.
+        space: The space, nested or not.
+        batch_size: Rows; 0 gives a single value without a batch axis.
+        fill_value: A number cast to each leaf's type, or "random" for samples of the space.
+        time_size: Length of an additional time axis after the batch axis.
+        time_major: Put the time axis first.
         one_hot_discrete: Discrete and MultiDiscrete leaves become float32 one-hots. With a number as
             `fill_value` the whole vector holds that number.
 
     Raises:
         SpaceError: a leaf has no shape or type and cannot be filled.
 
-    Example:
+    Examples:
         >>> get_dummy_batch_for_space(spaces.Discrete(3), 2, one_hot_discrete=True).shape
         (2, 3)
     """
@@ -940,15 +940,15 @@ def one_hot(
 
     Args:
         x: integers of any shape.
-        depth: length of the vectors; 0 takes the largest integer plus one.
-        on_value: the value at the integer's place.
-        off_value: the value elsewhere.
-        dtype: type of the result.
+        depth: Length of the vectors; 0 takes the largest integer plus one.
+        on_value: The value at the integer's place.
+        off_value: The value elsewhere.
+        dtype: Type of the result.
 
     Raises:
         SpaceError: `x` is not integral, or an integer lies outside [0, depth).
 
-    Example:
+    Examples:
         >>> one_hot([2, 0], 3)
         array([[0., 0., 1.],
                [1., 0., 0.]], dtype=float32)
@@ -975,12 +975,12 @@ def one_hot_multidiscrete(x: npt.ArrayLike, depths: Sequence[int]) -> npt.NDArra
 
     Args:
         x: integers of shape [..., len(depths)].
-        depths: length of each one-hot.
+        depths: Length of each one-hot.
 
     Raises:
         SpaceError: the last axis does not have one entry per depth, or an entry is out of range.
 
-    Example:
+    Examples:
         >>> one_hot_multidiscrete([1, 2], [2, 3])
         array([0., 1., 0., 0., 1.], dtype=float32)
     """
@@ -999,13 +999,13 @@ def one_hot_column(data: Any, space: Any) -> Any:
     """One-hot the Discrete and MultiDiscrete leaves of a column, to float32; other leaves are left as they are.
 
     Args:
-        data: leaves of shape [T, ...] (or any leading axes, also none).
-        space: the space of one row; a Discrete's or MultiDiscrete's start counts as zero.
+        data: Leaves of shape [T, ...] (or any leading axes, also none).
+        space: The space of one row; a Discrete's or MultiDiscrete's start counts as zero.
 
     Raises:
         SpaceError: a value lies outside its space.
 
-    Example:
+    Examples:
         >>> one_hot_column(np.array([5, 6]), spaces.Discrete(2, start=5))
         array([[1., 0.],
                [0., 1.]], dtype=float32)
@@ -1029,12 +1029,12 @@ def flatten_inputs_to_1d_tensor(
     """Join all leaves of a batched structure into one float32 array of shape [B, features].
 
     Args:
-        inputs: a structure of arrays [B, ...], [B, T, ...] or (without batch axis) [...].
-        spaces_struct: the matching spaces; Discrete and MultiDiscrete leaves are one-hot encoded with them.
-        time_axis: a time axis follows the batch axis.
-        batch_axis: there is a batch axis.
+        inputs: A structure of arrays [B, ...], [B, T, ...] or (without batch axis) [...].
+        spaces_struct: The matching spaces; Discrete and MultiDiscrete leaves are one-hot encoded with them.
+        time_axis: A time axis follows the batch axis.
+        batch_axis: There is a batch axis.
 
-    Example:
+    Examples:
         >>> flatten_inputs_to_1d_tensor({"a": np.ones((4, 2)), "b": np.ones((4, 3, 3))}).shape
         (4, 11)
     """

@@ -59,7 +59,7 @@ class PortedSource:
         """Return the change as a unified diff for programs such as `patch`; "" if there is none.
 
         Args:
-            name: the file's name, for the diff's head.
+            name: The file's name, for the diff's head.
         """
         before, after = (list(io.StringIO(text, newline="")) for text in (self.original, self.text))
         lines = difflib.unified_diff(before, after, name, name)
@@ -76,13 +76,13 @@ def port_source(text: str, name: str = "module.py") -> PortedSource:
 
     Args:
         text: Python source.
-        name: the file's name, for messages.
+        name: The file's name, for messages.
 
     Raises:
         PortingError: it is no Python source.
         MissingExtraError: libcst is not installed.
 
-    Example:
+    Examples:
         >>> ported = port_source("from ray.rllib.connectors.connector_v2 import ConnectorV2\n")
         >>> ported.text
         'from epibatch.connectors.connector_v2 import ConnectorV2\n'

@@ -18,13 +18,13 @@ def space_from_text(text: str) -> gym.Space[Any]:
     """Return a Gymnasium space from the text of its constructor call.
 
     Args:
-        text: such as `Box(-1, 1, (3,))`, with numbers, strings, lists, tuples, dicts, `inf` and further spaces as
+        text: Such as `Box(-1, 1, (3,))`, with numbers, strings, lists, tuples, dicts, `inf` and further spaces as
             arguments; a type is its name, `uint8` or `"uint8"`.
 
     Raises:
         SpaceError: the text is no such call, or the space does not accept these arguments.
 
-    Example:
+    Examples:
         >>> space_from_text("Box(0, 255, (8, 8, 1), uint8)")
         Box(0, 255, (8, 8, 1), uint8)
         >>> space_from_text("Dict(a=Discrete(3), b=Box(-inf, inf, (2,)))")["a"]

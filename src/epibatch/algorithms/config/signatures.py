@@ -48,8 +48,8 @@ def signature_of(settings: type[AlgorithmSettings], method: str) -> Signature:
     """The signature of a method: a keyword for every setting of its section.
 
     Args:
-        settings: of the config.
-        method: one of `METHODS`.
+        settings: Of the config.
+        method: One of `METHODS`.
     """
     parameters = [Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)]
     for name, field in _keywords(settings, method):
@@ -63,8 +63,8 @@ def section_method(settings: type[AlgorithmSettings], method: str) -> Callable[.
     """A method of a config that changes a section, with a typed keyword and an explanation for every setting.
 
     Args:
-        settings: of the config.
-        method: one of `METHODS`.
+        settings: Of the config.
+        method: One of `METHODS`.
     """
     section, also = METHODS[method], _ALSO.get(method, {})
     model = settings.sections()[section]
@@ -101,7 +101,7 @@ def _argument(name: str, description: str) -> str:
 def type_text(annotation: Any) -> str:
     """A type as it is written in a stub, without what pydantic checks beside it.
 
-    Example:
+    Examples:
         >>> type_text(Annotated[int, "at least 1"] | None)
         'int | None'
     """
@@ -127,10 +127,10 @@ def describe_settings(settings: type[AlgorithmSettings], word: str = "") -> list
     """Return a line for each setting: `section.name: type = default  what it sets`, from the models.
 
     Args:
-        settings: the model of an algorithm's settings.
-        word: part of the name, the section or the description; "" for all settings.
+        settings: The model of an algorithm's settings.
+        word: Part of the name, the section or the description; "" for all settings.
 
-    Example:
+    Examples:
         >>> from epibatch.algorithms import PPOConfig
         >>> describe_settings(PPOConfig.model, "num_epochs")
         ['training.num_epochs: int = 30  Passes through each batch.']

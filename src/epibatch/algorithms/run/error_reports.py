@@ -18,9 +18,9 @@ def error_report(error: BaseException) -> str:
     raised on purpose, without a frame of other code, is reduced to its message.
 
     Args:
-        error: the error, caught.
+        error: The error, caught.
 
-    Example:
+    Examples:
         >>> print(error_report(EpibatchError("where\n  expected: a\n  found:    b")))
         error: where
           expected: a

@@ -41,9 +41,9 @@ class ObservationInput:
     value. A batch may have a `MaskedColumn` there.
 
     Args:
-        space: the observation space.
-        config: the `conv_` options; None for the defaults.
-        groups: the parts of a Dict space to encode, in this order; None for all.
+        space: The observation space.
+        config: The `conv_` options; None for the defaults.
+        groups: The parts of a Dict space to encode, in this order; None for all.
 
     Attributes:
         size: length of the vectors.
@@ -51,7 +51,7 @@ class ObservationInput:
     Raises:
         SpaceError: a part that has no encoding, no numbers at all, or images whose channels seem to come first.
 
-    Example:
+    Examples:
         >>> encode = ObservationInput(gym.spaces.Dict(a=gym.spaces.Discrete(3), b=gym.spaces.Box(-1, 1, (1, 2))))
         >>> encode({"a": torch.tensor([2, 0]), "b": torch.ones(2, 1, 2)})
         tensor([[0., 0., 1., 1., 1.],
@@ -122,8 +122,8 @@ class ObservationInput:
         """Give `[..., size]` float32 for observations `[..., *space.shape]`, nested like the space.
 
         Args:
-            obs: a tensor, or nested dicts and tuples of tensors.
-            cnns: the CNNs for the images, as `cnns()` made them.
+            obs: A tensor, or nested dicts and tuples of tensors.
+            cnns: The CNNs for the images, as `cnns()` made them.
 
         Raises:
             SpaceError: shapes or values that are not those of the space.
@@ -175,8 +175,8 @@ def group_inputs(
     """The inputs of actor and critic, as `obs_groups` says; one object if they have the same parts.
 
     Args:
-        space: the observation space.
-        config: the `conv_` options and `obs_groups`.
+        space: The observation space.
+        config: The `conv_` options and `obs_groups`.
         with_critic: False for modules without a critic, whose observations need not have its parts.
 
     Raises:
@@ -362,7 +362,7 @@ ACTIONS, REWARDS, MASK = "prev_actions", "prev_rewards", "prev_actions_mask"
 def previous_step_views(config: DefaultModelConfig) -> dict[str, dict[str, Any]]:
     """The views that a default network asks for, as arguments of `epibatch.connectors.views.View`.
 
-    Example:
+    Examples:
         >>> previous_step_views(DefaultModelConfig(use_lstm=True, use_prev_reward=True))
         {'prev_rewards': {'column': 'rewards', 'shift': -1}}
     """
@@ -381,7 +381,7 @@ class PreviousSteps:
     Actions are encoded like observations of their space (Discrete ones are one-hot); at an episode's start all is 0.
 
     Args:
-        action_space: the space of one action.
+        action_space: The space of one action.
         config: `use_prev_action` and `use_prev_reward`.
 
     Attributes:
