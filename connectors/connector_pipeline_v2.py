@@ -545,7 +545,7 @@ class ConnectorPipelineV2(ConnectorV2):
             PipelineError: `episodes` are none.
             BatchLayoutError: `batch` is no dict.
 
-        Example:
+        Examples:
             >>> import numpy as np
             >>> from epibatch.connectors.learner import AddObservationsFromEpisodesToBatch, BatchIndividualItems
             >>> from epibatch.connectors.learner import LearnerConnectorPipeline

@@ -42,7 +42,7 @@ class ConnectorV2(Checkpointable, ABC):
         input_action_space: Space of the actions that come in.
         **kwargs: Ignored here; ported subclasses pass theirs on. A class without a constructor of its own takes none.
 
-    Example:
+    Examples:
         >>> class Double(ConnectorV2):
         ...     def __call__(self, *, rl_module, batch, episodes, **kwargs):
         ...         for episode in self.single_agent_episode_iterator(episodes):

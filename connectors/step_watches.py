@@ -36,7 +36,7 @@ class StepWatch:
 class PieceSeconds(StepWatch):
     """Adds up the seconds of each piece over many calls.
 
-    Example:
+    Examples:
         >>> from epibatch.connectors.env_to_module import EnvToModulePipeline
         >>> from epibatch.connectors.common import AddObservationsFromEpisodesToBatch
         >>> from epibatch.episodes import SingleAgentEpisode

@@ -53,7 +53,7 @@ class Callbacks:
     Raises:
         ConfigError: a subclass has a method `on_...` that nothing would ever call.
 
-    Example:
+    Examples:
         >>> class CountEnds(Callbacks):
         ...     def on_episode_end(self, *, episode, metrics_logger, **kwargs):
         ...         metrics_logger.log_value("ends", 1, reduce="sum")
@@ -232,7 +232,7 @@ def callback_problem(value: Any, kind: str = "function") -> str | None:
         value: A function (or a class), an import path `module:name`, or a list of these; None: no callback.
         kind: "function" or "class", the expected kind.
 
-    Example:
+    Examples:
         >>> callback_problem("math:floor"), callback_problem([print, 3])
         (None, 'expected a function, its import path module:function, or a list of these, found int 3')
     """
@@ -257,7 +257,7 @@ class CallbackDispatcher:
     Raises:
         RegistryError: an import path cannot be resolved.
 
-    Example:
+    Examples:
         >>> from epibatch.algorithms.ppo import PPOConfig
         >>> told = []
         >>> config = PPOConfig().callbacks(on_sample_end=lambda samples, **kwargs: told.append(samples))

@@ -18,7 +18,7 @@ class EnvContext(dict[str, Any]):
         remote: Always False then.
         num_workers: Number of runners in other processes.
 
-    Example:
+    Examples:
         >>> context = EnvContext({"length": 3}, worker_index=2, num_workers=4)
         >>> context, context.worker_index
         ({'length': 3}, 2)

@@ -118,7 +118,7 @@ class EnvRunnerGroup:
         MissingExtraError: `num_env_runners` needs Ray, which is not installed.
         ConfigError: A setting cannot be sent to other processes; or as for `EnvRunner` and `ActorGroup`.
 
-    Example:
+    Examples:
         >>> from epibatch.algorithms.ppo import PPOConfig
         >>> group = EnvRunnerGroup(config=PPOConfig().environment("CartPole-v1"))
         >>> sum(len(episode) for episode in group.sample(num_timesteps=20))

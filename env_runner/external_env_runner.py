@@ -40,7 +40,7 @@ class ExternalEnvRunner(SingleAgentEnvRunner):
         ConfigError: a config without spaces, or settings that only an environment can follow.
         RunnerError: the port is taken.
 
-    Example:
+    Examples:
         >>> import gymnasium as gym
         >>> from threading import Thread
         >>> from epibatch.algorithms import PPOConfig

@@ -22,7 +22,7 @@ class EpisodeMetrics:
         num_envs: How many environments step together.
         window: Over how many ended episodes means, minima and maxima are taken.
 
-    Example:
+    Examples:
         >>> metrics = EpisodeMetrics(2)
         >>> metrics.add(np.array([1.0, 2.0]), skipped=[])
         >>> metrics.end(1)
@@ -128,7 +128,7 @@ class AgentMetrics:
     Attributes:
         steps: Of all agents over the lifetime.
 
-    Example:
+    Examples:
         >>> game = MultiAgentEpisode()
         >>> game.add_env_reset(observations={"x": 0.0})
         >>> game.add_env_step({"x": 1.0}, {"x": 0}, {"x": 0.5}, terminateds={"__all__": True})
@@ -305,7 +305,7 @@ class SamplingMetrics:
         seconds: Spent sampling since the last report.
         logged: The logger that pieces get as `metrics`.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> metrics = SamplingMetrics(3)
         >>> metrics.add(np.ones(3), skipped=[1])

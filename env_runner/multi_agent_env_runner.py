@@ -56,7 +56,7 @@ class MultiAgentRecorder:
         episodes: One for each environment: the running one, or the ended one until the step that resets it.
         observed: Environments in which an agent has a new observation.
 
-    Example:
+    Examples:
         >>> recorder = MultiAgentRecorder(1, MultiAgentEpisode)
         >>> recorder.reset([{"a": 0.5}], [{}])
         >>> recorder.episodes[0].get_observations()

@@ -90,7 +90,7 @@ class PettingZooEnv(_PettingZoo):
         MissingExtraError: PettingZoo, or what this environment needs, is not installed.
         UnknownNameError: PettingZoo has no such environment.
 
-    Example:
+    Examples:
         >>> env = PettingZooEnv("classic/tictactoe_v3")
         >>> observations, infos = env.reset(seed=0)
         >>> list(observations), observations["player_1"]["action_mask"]
@@ -161,7 +161,7 @@ class ParallelPettingZooEnv(_PettingZoo):
         MissingExtraError: PettingZoo, or what this environment needs, is not installed.
         UnknownNameError: PettingZoo has no such environment.
 
-    Example:
+    Examples:
         >>> env = ParallelPettingZooEnv("sisl/pursuit_v5", n_pursuers=2, max_cycles=1)
         >>> observations, infos = env.reset(seed=0)
         >>> {agent: observation.shape for agent, observation in observations.items()}
@@ -218,7 +218,7 @@ def pettingzoo_creator(name: str) -> Callable[..., Any]:
     Args:
         name: The prefix, then PettingZoo's name. If an environment exists in both kinds, the parallel one is made.
 
-    Example:
+    Examples:
         >>> make = pettingzoo_creator("pettingzoo/classic/rps_v2")
         >>> make(max_cycles=3).possible_agents
         ['player_0', 'player_1']
@@ -245,7 +245,7 @@ def make_by_name(name: str, kind: str, kwargs: dict[str, Any]) -> Any:
         UnknownNameError: PettingZoo has no such environment.
         ConfigError: PettingZoo has it as the other kind only, or the environment does not accept the keywords.
 
-    Example:
+    Examples:
         >>> make_by_name("classic/tictactoe_v3", "aec", {}).possible_agents
         ['player_1', 'player_2']
     """

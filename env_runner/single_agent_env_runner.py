@@ -49,7 +49,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         ConfigError: an environment that cannot be made.
         RunnerArgumentError: neither a config nor an environment, or a setting that does not exist.
 
-    Example:
+    Examples:
         >>> runner = SingleAgentEnvRunner(env="CartPole-v1", num_envs=2, seed=0)
         >>> sum(len(episode) for episode in runner.sample(num_timesteps=20))
         20

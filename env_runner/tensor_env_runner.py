@@ -110,7 +110,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
     Raises:
         ConfigError: a piece that cannot work on tensors; another autoreset mode; a setting that has no effect here.
 
-    Example:
+    Examples:
         >>> from epibatch.learner import RolloutStorage
         >>> runner = TensorEnvRunner(env="CartPole-v1", num_envs=2, seed=0)
         >>> storage = RolloutStorage(num_steps=5, num_envs=2)

@@ -31,7 +31,7 @@ class ActingHistory:
     Attributes:
         episodes: The episodes, for pipelines.
 
-    Example:
+    Examples:
         >>> spaces = (gym.spaces.Box(0, 9, (1,)), gym.spaces.Discrete(2))
         >>> first = ActingHistory.start(np.zeros((2, 1)), spaces)
         >>> first.commit()

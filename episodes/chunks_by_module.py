@@ -24,7 +24,7 @@ class ChunksByModule(Sequence[SingleAgentEpisode]):
         draws: If the modules' chunks were drawn together, the number of the draw of each chunk: int64 [chunks] by
             module.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import MultiAgentEpisode
         >>> from epibatch.episodes.replay import MultiAgentEpisodeReplayBuffer
         >>> buffer = MultiAgentEpisodeReplayBuffer(capacity=100, seed=0)

@@ -41,7 +41,7 @@ def episodes_to_columns(episodes: Sequence[Any], by: str = Columns.AGENT_ID) -> 
         ColumnError: the episodes' columns differ in shape or nesting.
         ConfigError: another `by`.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> episode = SingleAgentEpisode(id_="a", observations=[0, 1, 2], actions=[7, 8], rewards=[1.0, 2.0],
         ...                              terminated=True, len_lookback_buffer=0)
@@ -148,7 +148,7 @@ def columns_to_episodes(
             double, an end in the middle, or next observations that are not those of the next step. The message says
             the episode, step and column.
 
-    Example:
+    Examples:
         >>> columns = {"obs": [0, 1, 5], "actions": [7, 8, 9], "rewards": [1.0, 2.0, 3.0], "next_obs": [1, 2, 6],
         ...            "eps_id": ["a", "a", "b"], "terminals": [False, True, False]}
         >>> [(e.id_, e.get_observations().tolist(), e.is_terminated) for e in columns_to_episodes(columns)]

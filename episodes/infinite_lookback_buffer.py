@@ -62,7 +62,7 @@ class InfiniteLookbackBuffer(GrowingColumn, LookbackBuffer):
     Raises:
         EpisodeIndexError: a negative lookback, or stacked arrays of unequal length.
 
-    Example:
+    Examples:
         >>> buffer = InfiniteLookbackBuffer([1.0, 2.0, 3.0], lookback=1)
         >>> len(buffer), buffer.get().tolist(), buffer.get(slice(-4, None), fill=0.0).tolist()
         (2, [2.0, 3.0], [0.0, 1.0, 2.0, 3.0])
@@ -599,7 +599,7 @@ def _plus(leaf: Leaf, number: Any) -> Any:
 def lengths_of(buffers: Sequence[Any]) -> list[int]:
     """Rows after the lookback of each buffer.
 
-    Example:
+    Examples:
         >>> lengths_of([InfiniteLookbackBuffer([1.0, 2.0], lookback=1), InfiniteLookbackBuffer()])
         [1, 0]
     """
@@ -625,7 +625,7 @@ def rows_of(
         Their nesting, and for each leaf the buffers' rows; None unless all rows lie in numeric arrays that belong to
         their buffers, in one nesting and shape.
 
-    Example:
+    Examples:
         >>> rows_of([InfiniteLookbackBuffer([1.0, 2.0, 3.0], lookback=1)], [-1], [2])
         (None, [[array([1., 2.])]])
     """
@@ -675,7 +675,7 @@ def newest_of(buffers: Sequence[Any]) -> Any:
         way: a buffer has no row, or does not own it, or holds it apart from the others; or the rows differ in
         nesting or shape, or are no numbers.
 
-    Example:
+    Examples:
         >>> newest_of([InfiniteLookbackBuffer([1.0, 2.0]), InfiniteLookbackBuffer([3.0])]).tolist()
         [2.0, 3.0]
     """

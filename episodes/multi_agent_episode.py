@@ -96,7 +96,7 @@ class MultiAgentEpisode(Episode):
         EpisodeError: columns whose lengths do not fit one another, or that no environment could give.
         SpaceError: spaces that are not by agent, or an observation that does not fit its agent's.
 
-    Example:
+    Examples:
         >>> episode = MultiAgentEpisode()
         >>> episode.add_env_reset(observations={"a": 0.0, "b": 10.0})
         >>> episode.add_env_step({"a": 1.0}, {"a": 0, "b": 1}, {"a": 0.5, "b": 0.25})

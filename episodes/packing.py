@@ -22,7 +22,7 @@ def join_episodes(parts: Sequence[Sequence[Any]]) -> Sequence[Any]:
         The episodes in the order of the parts: a `VectorEpisodes` if all parts are such, else a list. Nothing is
         copied.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> one, other = SingleAgentEpisode(id_="a"), SingleAgentEpisode(id_="b")
         >>> [episode.id_ for episode in join_episodes([[one], [], [other]])]

@@ -37,7 +37,7 @@ def reader_of(episodes: Sequence[Any]) -> EpisodeReader:
         episodes: A list of episodes, also of views of one block or of several; or a sequence with a `ChunkTable` as its
             attribute `table`, as `VectorEpisodes` has.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> episode = SingleAgentEpisode(observations=[0, 1, 2], actions=[7, 8], rewards=[1.0, 2.0],
         ...                              len_lookback_buffer=0)

@@ -315,7 +315,7 @@ class Rows:
 def leaves_of(form: Form, function: Callable[[Any], Any]) -> tuple[list[int], Form]:
     """Return the numbers of the leaves that a function picks of a structure, and the form of what it returns.
 
-    Example:
+    Examples:
         >>> leaves_of(("dict", ("a", "b"), (None, None)), lambda struct: (struct["b"],))
         ([1], ('tuple', (), (None,)))
     """
@@ -340,7 +340,7 @@ class Windows:
     Raises:
         ColumnError: the column's type cannot hold `fill`: that of all chunks' rows, of which some may be floats.
 
-    Example:
+    Examples:
         >>> rows = Rows(None, [[np.array([1.0, 2.0, 3.0])]], np.array([3]), np.array([0]))
         >>> Windows(rows, (0, np.array([3]), False), (-2, 0)).joined().tolist()
         [[0.0, 1.0], [0.0, 2.0], [1.0, 3.0]]

@@ -89,7 +89,7 @@ class SingleAgentEpisode(Episode):
     Raises:
         EpisodeError: columns whose lengths do not fit one another, or a negative lookback.
 
-    Example:
+    Examples:
         >>> episode = SingleAgentEpisode()
         >>> episode.add_env_reset(np.zeros(2, np.float32))
         >>> episode.add_env_step(np.ones(2, np.float32), action=1, reward=0.5, terminated=True)

@@ -203,7 +203,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
             states_before: recurrent states before the steps, [L + T, N, ...]. The one that an episode begins with is
                 its `custom_data["state_in"]`, as the runners note those that a module draws.
 
-        Example:
+        Examples:
             >>> ends = np.array([[False, False], [True, False], [False, False]])
             >>> episodes = VectorEpisodes.from_arrays(
             ...     np.zeros((4, 2, 5)), np.zeros((3, 2)), np.ones((3, 2)), ends, np.zeros_like(ends))
@@ -457,7 +457,7 @@ def count_steps(episodes: Sequence[Any]) -> int:
     Args:
         episodes: Episodes, or chunks of them.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> columns = {"observations": [0, 1, 2], "actions": [0, 0], "rewards": [0.0, 0.0]}
         >>> count_steps([SingleAgentEpisode(**columns, len_lookback_buffer=0)] * 3)

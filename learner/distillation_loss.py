@@ -38,7 +38,7 @@ class DistillationLoss(Loss):
     Raises:
         ConfigError: another `loss_type`.
 
-    Example:
+    Examples:
         >>> batch = {"teacher_actions": torch.tensor([[1.0], [2.0]])}
         >>> outputs = {"action_dist_inputs": torch.zeros(2, 2, requires_grad=True)}
         >>> DistillationLoss()(batch, outputs, DiagGaussian, {})[1]

@@ -767,7 +767,7 @@ def _overridden(
     Raises:
         ConfigError: a name is none of these, or a value is out of its range.
 
-    Example:
+    Examples:
         >>> from epibatch.learner import PPOLoss
         >>> settings, loss = _overridden("main", LearnerSettings(), PPOLoss(), {"lr": 0.01, "clip_param": 0.1})
         >>> settings.lr, loss.settings.clip_param

@@ -63,7 +63,7 @@ class LearnerGroup:
         MissingExtraError: Ray is needed and not installed.
         ConfigError: a part of the learner cannot be sent to other processes, or the cluster is too small.
 
-    Example:
+    Examples:
         >>> LearnerGroup("the learner").foreach_learner(len)
         [11]
     """
@@ -421,7 +421,7 @@ def even_shares(steps: npt.ArrayLike, count: int) -> list[npt.NDArray[np.int64]]
     Returns:
         The indices of each share's chunks, in increasing order.
 
-    Example:
+    Examples:
         >>> [share.tolist() for share in even_shares([5, 9, 4, 1], 2)]
         [[1, 3], [0, 2]]
     """

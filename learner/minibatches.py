@@ -40,7 +40,7 @@ def _minibatch_sizes(
     Returns:
         Rows per minibatch; their sum is R, or less with "drop".
 
-    Example:
+    Examples:
         >>> _minibatch_sizes(np.cumsum([4, 4, 1, 4, 2, 4]), size=8, remainder="keep")
         [2, 3, 1]
     """
@@ -126,7 +126,7 @@ class Minibatches:
         ConfigError: size, num_minibatches, epochs, shuffle or remainder is none of the above, or both size and
             num_minibatches are given.
 
-    Example:
+    Examples:
         >>> minibatches = Minibatches({"obs": torch.arange(5)}, size=2, shuffle=None)
         >>> [minibatch["obs"].tolist() for minibatch in minibatches]
         [[0, 1], [2, 3], [4]]
@@ -220,7 +220,7 @@ class Minibatches:
             order: names of columns; a dotted name (`"obs.ref"`, `"obs.ref.mask"`) is a part of one. A column or part
                 that is not there is None.
 
-        Example:
+        Examples:
             >>> batch = {"obs": {"policy": torch.arange(2)}, "actions": torch.arange(2)}
             >>> next(Minibatches(batch, shuffle=None).as_tuple(["actions", "obs.policy", "obs.rnd"]))
             (tensor([0, 1]), tensor([0, 1]), None)
@@ -280,7 +280,7 @@ class Minibatches:
 def has_loss(batch: Mapping[str, Any]) -> bool:
     """True if a batch has a row with loss, according to its `loss_mask` if it has one.
 
-    Example:
+    Examples:
         >>> has_loss({"obs": torch.zeros(2, 4), "loss_mask": torch.tensor([False, False])})
         False
     """

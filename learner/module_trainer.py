@@ -569,7 +569,7 @@ def _row_order(seed: int | None, module_id: str) -> torch.Generator:
         seed: the learner's seed, None for a random one.
         module_id: the module's id.
 
-    Example:
+    Examples:
         >>> _row_order(7, "red").initial_seed() == _row_order(7, "blue").initial_seed()
         False
     """

@@ -30,7 +30,7 @@ class PPOLoss(Loss):
     Args:
         settings: the hyperparameters.
 
-    Example:
+    Examples:
         >>> PPOLoss().adapt({"kl_coeff": 0.2}, {"mean_kl": 0.001})
         {'kl_coeff': 0.1}
     """
@@ -40,7 +40,7 @@ class PPOLoss(Loss):
     def with_settings(self, **changes: Any) -> PPOLoss:
         """Return this loss with some of its hyperparameters changed.
 
-        Example:
+        Examples:
             >>> PPOLoss().with_settings(clip_param=0.1).settings.clip_param
             0.1
         """
@@ -75,7 +75,7 @@ class PPOLoss(Loss):
     def scheduled_coefficients(self, num_env_steps: int) -> dict[str, float]:
         """Return the values of `entropy_coeff` and `clip_param` that are schedules.
 
-        Example:
+        Examples:
             >>> PPOLoss(PPOSettings(clip_param=[[0, 0.3], [1000, 0.1]])).scheduled_coefficients(500)
             {'clip_param': 0.2}
         """
@@ -111,7 +111,7 @@ class PPOLoss(Loss):
         Raises:
             ConfigError: the metrics of a subclass have no `mean_kl`.
 
-        Example:
+        Examples:
             >>> loss = PPOLoss(PPOSettings(desired_kl=0.01))
             >>> loss.adapted_lr(3e-4, {"mean_kl": 0.03}), loss.adapted_lr(8e-3, {"mean_kl": 0.001})
             (0.00019999999999999998, 0.01)

@@ -94,7 +94,7 @@ class RolloutStorage:
     Raises:
         ConfigError: a number out of range, a schema that is none, or a device that cannot be used.
 
-    Example:
+    Examples:
         >>> storage = RolloutStorage(num_steps=2, num_envs=3)
         >>> for reward in (1.0, 2.0):
         ...     storage.add_step({"obs": torch.zeros(3, 4), "rewards": torch.full((3,), reward)})
@@ -770,7 +770,7 @@ class RolloutStorage:
             BatchLayoutError: there are no steps.
             ColumnError: as in `previous` and `add_column`.
 
-        Example:
+        Examples:
             >>> storage = RolloutStorage(num_steps=3, num_envs=1)
             >>> for t, end in enumerate([False, True, False]):
             ...     storage.add_step({"obs": torch.tensor([[t, 10 * t]]), "terminateds": torch.tensor([end])})

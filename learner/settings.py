@@ -82,7 +82,7 @@ def _signature(function: Any) -> inspect.Signature | None:
 def loss_problem(loss: Any) -> tuple[str, str] | None:
     """Say what a loss has to be, and what it is; None if it fits, or does not say what it takes.
 
-    Example:
+    Examples:
         >>> loss_problem(lambda batch, outputs: outputs["loss"])[1]
         '(batch, outputs): too many positional arguments'
     """
@@ -230,7 +230,7 @@ class MultiAgentSettings:
     Raises:
         ConfigError: one of them is of another form.
 
-    Example:
+    Examples:
         >>> settings = MultiAgentSettings(policies_to_train=["main"])
         >>> settings.should_be_updated("main"), settings.should_be_updated("past")
         (True, False)

@@ -40,7 +40,7 @@ class SymmetricPPOLoss(PPOLoss):
     Raises:
         ConfigError: no functions, nothing to use them for, or a mirror loss for actions without a mean.
 
-    Example:
+    Examples:
         >>> @dataclass(frozen=True)
         ... class LeftAndRight(SymmetricPPOLoss):
         ...     observations: Any = torch.neg

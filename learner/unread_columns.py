@@ -52,7 +52,7 @@ def trace_columns(
     Returns:
         The columns that are read, those that are not, and their size in bytes. Rewards and flags always stay.
 
-    Example:
+    Examples:
         >>> from epibatch.core.rl_module import TorchRLModule
         >>> class Sum(TorchRLModule):
         ...     def _forward(self, batch, **kwargs):

@@ -228,7 +228,7 @@ def frozen_copy(module: nn.Module) -> Any:
     Args:
         module: The module, or a part of it.
 
-    Example:
+    Examples:
         >>> [parameter.requires_grad for parameter in frozen_copy(nn.Linear(1, 1)).parameters()]
         [False, False]
     """
@@ -243,7 +243,7 @@ def polyak(target: nn.Module, source: nn.Module, tau: float) -> None:
         source: a module of the same structure.
         tau: the share, from 0 to 1; 1 copies.
 
-    Example:
+    Examples:
         >>> target, source = nn.Linear(1, 1), nn.Linear(1, 1)
         >>> polyak(target, source, tau=1.0)
         >>> torch.equal(target.weight, source.weight)

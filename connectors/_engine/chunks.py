@@ -257,7 +257,7 @@ def chunk_keys(episodes: Sequence[Any]) -> list[tuple[Any, ...]]:
     Returns:
         One tuple per chunk, all different.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> chunk_keys([SingleAgentEpisode(id_=name) for name in ("a", "b", "a")])
         [('a_0',), ('b',), ('a_2',)]
@@ -273,7 +273,7 @@ def episode_ids(episodes: Sequence[Any]) -> list[Any]:
 def numbered(names: Sequence[Any]) -> Sequence[Any]:
     """Return unique names. Names that occur more than once get their position as a suffix.
 
-    Example:
+    Examples:
         >>> numbered(["a", "a", "a_1"])
         ['a_0', 'a_1_', 'a_1']
     """

@@ -244,7 +244,7 @@ class SpaceKinds:
     An episode's observations are of its own space until a piece rewrites them: the newest ones may be of the one that
     it was made with, those before of what the piece left. So both count, and the action space.
 
-    Example:
+    Examples:
         >>> import gymnasium as gym
         >>> kinds = SpaceKinds()
         >>> [kinds.of("left", gym.spaces.Discrete(n), None) for n in (2, 3, 2)]

@@ -98,7 +98,7 @@ def place(pipeline: str, position: int, piece: Any) -> str:
 def numbered(name: str, seen: Counter[str]) -> str:
     """Return a unique name. From the second occurrence on it ends with a number.
 
-    Example:
+    Examples:
         >>> seen = Counter()
         >>> [numbered(name, seen) for name in ("a", "b", "a")]
         ['a', 'b', 'a_1']

@@ -135,7 +135,7 @@ class Inspection:
         Raises:
             PipelineError: another part, or a batch of a module that there is not.
 
-        Example:
+        Examples:
             >>> from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch, BatchIndividualItems
             >>> from epibatch.connectors.learner import LearnerConnectorPipeline
             >>> from epibatch.episodes import SingleAgentEpisode

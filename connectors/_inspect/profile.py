@@ -50,7 +50,7 @@ class PipelineProfile:
     Raises:
         PipelineError: something else than a dict of pipelines.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from epibatch.connectors.env_to_module import AddObservationsFromEpisodesToBatch, EnvToModulePipeline
         >>> from epibatch.episodes import SingleAgentEpisode
@@ -165,7 +165,7 @@ def profile_pipelines(pipelines: Mapping[str, ConnectorPipelineV2]) -> PipelineP
     Raises:
         PipelineError: something else than a dict of pipelines.
 
-    Example:
+    Examples:
         >>> from epibatch.algorithms.ppo import PPOConfig
         >>> config = PPOConfig().environment("CartPole-v1").training(train_batch_size=32, minibatch_size=32)
         >>> algo = config.build_algo()
@@ -184,7 +184,7 @@ def rows_and_bytes(batch: Batch | Mapping[str, Any]) -> tuple[int, int]:
     Args:
         batch: In any layout. Things that are neither arrays, tensors nor NumPy numbers count as rows without bytes.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> rows_and_bytes({"obs": np.zeros((5, 2)), "state_in": {"h": np.zeros((3, 1))}})
         (5, 104)

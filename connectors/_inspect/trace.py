@@ -63,7 +63,7 @@ class TracedColumn(NamedTuple):
 def traced_columns(batch: Any) -> dict[str, TracedColumn]:
     """The columns of a batch in any layout, by name.
 
-    Example:
+    Examples:
         >>> column, = traced_columns({"obs": {"camera": np.zeros((5, 2), np.uint8)}}).values()
         >>> column.name, str(column), column.bytes
         ('obs/camera', 'arrays uint8 [5, 2]', 10)
@@ -110,7 +110,7 @@ def _some_rows(parts: Sequence[Any], most: int) -> np.ndarray[Any, Any] | None:
 def stored_columns(episodes: Iterable[Any]) -> dict[str, TracedColumn]:
     """Return the observations, actions, rewards and outputs of the model that episodes hold, by name.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> episode = SingleAgentEpisode(observations=[0.5, 1.5], actions=[0], rewards=[1.0], len_lookback_buffer=0)
         >>> {name: str(column) for name, column in stored_columns([episode]).items()}["episode.observations"]
@@ -371,7 +371,7 @@ class PipelineTrace(StepWatch):
             the name that the column has in a batch (`obs`, `actions`, `state_out/h`). While acting these are the
             newest rows alone. Empty if no rows are kept.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from epibatch.connectors.env_to_module import (
         ...     AddObservationsFromEpisodesToBatch, BatchIndividualItems, EnvToModulePipeline)

@@ -43,7 +43,7 @@ class ActionMask(ObservationRewriter):
         SpaceError: the action space is none of these, or the mask is missing or has another length.
         ColumnError: no legal action while the episode goes on, or infos without the key.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> space = gym.spaces.Dict(action_mask=gym.spaces.MultiBinary(3), board=gym.spaces.Discrete(9))
         >>> observation = {"action_mask": np.int8([0, 1, 1]), "board": 4}

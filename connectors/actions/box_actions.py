@@ -84,7 +84,7 @@ def is_continuous(space: Any) -> bool:
 def one_for_all(entries: Any) -> Any:
     """The number that all entries have, or the array of them: rows of few entries take many times as long with arrays.
 
-    Example:
+    Examples:
         >>> one_for_all(np.array([2.0, 2.0])), one_for_all(np.array([1.0, 2.0]))
         (np.float64(2.0), array([1., 2.]))
     """
@@ -119,7 +119,7 @@ class ClipActions(BoxActionTransform):
         SpaceError: limits with nothing of the space between them, neither limits nor bounds, or no float Box among the
             actions.
 
-    Example:
+    Examples:
         >>> piece = ClipActions(input_action_space=gym.spaces.Box(-2.0, 2.0, (1,)), low=-0.5, high=3.0)
         >>> piece.action_space
         Box(-0.5, 2.0, (1,), float32)
@@ -194,7 +194,7 @@ class RescaleActions(BoxActionTransform):
         ConfigError: bounds that are not finite, or in the wrong order.
         SpaceError: actions without bounds, or no float Box among them.
 
-    Example:
+    Examples:
         >>> piece = RescaleActions(input_action_space=gym.spaces.Box(0.0, 10.0, (1,)), low=-1.0, high=1.0)
         >>> piece.action_space
         Box(-1.0, 1.0, (1,), float32)

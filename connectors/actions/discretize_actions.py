@@ -37,7 +37,7 @@ class DiscretizeActions(BoxActionTransform):
         ConfigError: a number of bins below 1 (2 for "edge"), or not one for each entry.
         SpaceError: no float Box, one without bounds, or more combinations than 2 to the 20th.
 
-    Example:
+    Examples:
         >>> piece = DiscretizeActions(input_action_space=gym.spaces.Box(-2.0, 2.0, (1,)), bins=5, value="edge")
         >>> piece.action_space
         Discrete(5)

@@ -34,7 +34,7 @@ class EpisodeNoise(Piece):
     Raises:
         ConfigError: a shape or a name that is none.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> episodes = [SingleAgentEpisode(id_=name, observations=[0.0]) for name in ("a", "b")]
         >>> piece = EpisodeNoise(shape=[2, 1])

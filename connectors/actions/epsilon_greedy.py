@@ -28,7 +28,7 @@ class EpsilonGreedy(Piece):
     Raises:
         ConfigError: a probability outside [0, 1].
 
-    Example:
+    Examples:
         >>> import torch
         >>> values = torch.tensor([[1.0, 3.0, -torch.inf, 2.0]])
         >>> piece = EpsilonGreedy(epsilon=0.3)

@@ -33,7 +33,7 @@ class ProjectDiscreteActions(ColumnTransform):
         ConfigError: `num_actions` is below 1.
         SpaceError: actions that are not Discrete, or more of them than `num_actions`.
 
-    Example:
+    Examples:
         >>> piece = ProjectDiscreteActions(input_action_space=gym.spaces.Discrete(3, start=1), num_actions=8)
         >>> piece.action_space
         Discrete(8)

@@ -187,7 +187,7 @@ def observation_paths(piece: str, columns: Any) -> tuple[ColumnPath, ...]:
 def addresses_in(struct: Any, address: str) -> dict[str, Any]:
     """Return the address of each leaf of a structure that has an address itself, with the leaf.
 
-    Example:
+    Examples:
         >>> addresses_in({"arm": (1, 2), "camera": 3}, "obs")
         {'obs/arm/0': 1, 'obs/arm/1': 2, 'obs/camera': 3}
     """

@@ -62,7 +62,7 @@ class ColumnTransform(ParameterPiece, Piece):
     Raises:
         PieceError: no columns; or what `ParameterPiece` refuses.
 
-    Example:
+    Examples:
         >>> class ScaleRewards(ColumnTransform):
         ...     columns = "rewards"
         ...     factor: float = 0.1

@@ -26,7 +26,7 @@ class EpisodeTransform(ParameterPiece):
     Raises:
         PieceOutputError: `transform_episode` returned a value.
 
-    Example:
+    Examples:
         >>> class StepPenalty(EpisodeTransform):
         ...     penalty: float = 0.5
         ...     def transform_episode(self, episode):

@@ -223,7 +223,7 @@ class ParameterPiece(FieldPiece):
         PieceError: a parameter that is not given and has no default, one that is not known, or one without its name.
         ConfigError: a value of another type than its annotation.
 
-    Example:
+    Examples:
         >>> class Above(ParameterPiece):
         ...     threshold: float
         ...     strict: bool = True

@@ -37,7 +37,7 @@ def column_function(
     Raises:
         PieceError: not a function of at least one parameter.
 
-    Example:
+    Examples:
         >>> @column_function("rewards")
         ... def scaled(x, factor: float = 0.1):
         ...     return x * factor
@@ -72,7 +72,7 @@ def episode_function(function: Callable[..., Any]) -> type[EpisodeTransform]:
     Raises:
         PieceError: not a function of at least one parameter.
 
-    Example:
+    Examples:
         >>> @episode_function
         ... def penalised(episode, penalty: float = 0.5):
         ...     episode.set_rewards(new_data=episode.get_rewards() - penalty)

@@ -36,7 +36,7 @@ class CastColumns(ColumnTransform):
         ConfigError: no such type.
         ColumnError: numbers that are not finite, or that the type cannot hold, on their way to integers.
 
-    Example:
+    Examples:
         >>> piece = CastColumns(gym.spaces.Box(-1, 1, (2,), np.float64), columns="obs", dtype="float32")
         >>> piece.observation_space
         Box(-1.0, 1.0, (2,), float32)

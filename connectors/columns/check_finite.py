@@ -35,7 +35,7 @@ class CheckFinite(ParameterPiece, Piece):
     Raises:
         ColumnError: a number is not finite, or there is no such column.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> rows = {"observations": [0.0, 1.0, 2.0], "actions": [0, 0], "rewards": [1.0, float("nan")]}
         >>> episode = SingleAgentEpisode(id_="e", **rows, len_lookback_buffer=0)

@@ -39,7 +39,7 @@ def hashed_rows(leaves: Sequence[Any], where: str) -> npt.NDArray[np.int64]:
     Raises:
         ColumnError: the rows are neither numbers nor strings.
 
-    Example:
+    Examples:
         >>> first, second, third = hashed_rows([np.array([[1.0, 0.0], [2.0, 0.0], [1.0, -0.0]])], "example")
         >>> bool(first == third), bool(first == second)
         (True, False)
@@ -127,7 +127,7 @@ class HashColumns(PieceOfColumns):
     Raises:
         ColumnError: rows of something else, or a column of that name.
 
-    Example:
+    Examples:
         >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> rows = {"observations": [3, 5, 3, 4], "actions": [0, 0, 0], "rewards": [0.0, 0.0, 0.0]}

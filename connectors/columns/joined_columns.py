@@ -39,7 +39,7 @@ class ConcatenateColumns(PieceOfColumns):
         ColumnError: columns of other rows or shapes, or parts of `to` that would be lost.
         SpaceError: observations that are to be made of other columns.
 
-    Example:
+    Examples:
         >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> rows = [{"pose": np.array([t, -t]), "speed": 0.5} for t in range(3)]
@@ -150,7 +150,7 @@ class SplitColumn(PieceOfColumns):
         ColumnError: a column of another number of entries, or a name that is taken.
         SpaceError: a space that is no array of numbers.
 
-    Example:
+    Examples:
         >>> space = gym.spaces.Box(np.float32([-1, -2, 0]), np.float32([1, 2, 9]))
         >>> piece = SplitColumn(space, column="obs", sizes={"obs/pose": 2, "obs/speed": 1})
         >>> piece.observation_space

@@ -29,7 +29,7 @@ class RenameColumns(PieceOfColumns):
         ConfigError: the names are not valid.
         ColumnError: the batch lacks a column, or has one of a new name already.
 
-    Example:
+    Examples:
         >>> piece = RenameColumns(names={"rewards": "r"})
         >>> batch = {"rewards": {("e",): [1.0, 2.0]}}
         >>> from epibatch.episodes import SingleAgentEpisode
@@ -177,7 +177,7 @@ class DropColumns(_NamedPaths):
         ConfigError: `loss_mask` or another column that says which rows are real.
         ColumnError: the batch has no such column.
 
-    Example:
+    Examples:
         >>> import gymnasium as gym
         >>> space = gym.spaces.Dict(pose=gym.spaces.Box(-1, 1, (2,)), debug=gym.spaces.Discrete(3))
         >>> DropColumns(space, columns="obs/debug").observation_space
@@ -233,7 +233,7 @@ class SelectColumns(_NamedPaths):
     Raises:
         ColumnError: the batch has no such column.
 
-    Example:
+    Examples:
         >>> import gymnasium as gym
         >>> space = gym.spaces.Dict(pose=gym.spaces.Box(-1, 1, (2,)), debug=gym.spaces.Discrete(3))
         >>> SelectColumns(space, columns=["obs/pose"]).observation_space

@@ -28,7 +28,7 @@ class RemoveEmptyParts(PieceOfColumns):
     Raises:
         ColumnError: nothing would be left.
 
-    Example:
+    Examples:
         >>> box = gym.spaces.Box(-1, 1, (2,))
         >>> space = gym.spaces.Dict(a=box, b=gym.spaces.Dict(), c=gym.spaces.Box(0, 1, (0,)))
         >>> RemoveEmptyParts(space).observation_space

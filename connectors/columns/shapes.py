@@ -40,7 +40,7 @@ class SqueezeColumns(ColumnTransform):
     Raises:
         ColumnError: rows without such an axis, or one that is longer.
 
-    Example:
+    Examples:
         >>> import gymnasium as gym
         >>> SqueezeColumns(gym.spaces.Box(0, 1, (3, 1)), columns="obs", axis=-1).observation_space
         Box(0.0, 1.0, (3,), float32)
@@ -81,7 +81,7 @@ class UnsqueezeColumns(ColumnTransform):
     Raises:
         ColumnError: rows with too few axes.
 
-    Example:
+    Examples:
         >>> import gymnasium as gym
         >>> UnsqueezeColumns(gym.spaces.Discrete(5), columns="obs", axis=0).observation_space
         Box(0, 4, (1,), int64)
@@ -118,7 +118,7 @@ class PermuteColumns(ColumnTransform):
         ConfigError: axes that are not each named once.
         ColumnError: rows of another number of axes.
 
-    Example:
+    Examples:
         >>> import gymnasium as gym
         >>> space = gym.spaces.Box(0, 255, (84, 80, 3), np.uint8)
         >>> PermuteColumns(space, columns="obs", axes=[2, 0, 1]).observation_space
@@ -175,7 +175,7 @@ class ReshapeColumns(ColumnTransform):
         ConfigError: no valid shape.
         ColumnError: the rows have another number of entries, or the shape of the inverse is not known.
 
-    Example:
+    Examples:
         >>> import gymnasium as gym
         >>> piece = ReshapeColumns(gym.spaces.Box(0, 1, (6,)), columns="obs", shape=[2, -1], back=[6])
         >>> piece.observation_space.shape, piece.inverse(piece.transform(np.zeros((5, 6)))).shape

@@ -22,7 +22,7 @@ class AddObservationsFromEpisodesToBatch(TwoSidedPiece):
 
     Counterparts: RLlib's `AddObservationsFromEpisodesToBatch`.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> episode = SingleAgentEpisode(id_="e", observations=[np.zeros(2), np.ones(2)], actions=[0], rewards=[1.0])

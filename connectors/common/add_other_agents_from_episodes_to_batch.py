@@ -47,7 +47,7 @@ class AddOtherAgentsFromEpisodesToBatch(AllAgentsPiece):
         ColumnError: agents' observations (or actions) differ in shape or nesting, or are no numbers.
         BatchLayoutError: episodes of one agent each.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import MultiAgentEpisode
         >>> episode = MultiAgentEpisode(id_="e")
         >>> episode.add_env_reset(observations={"a": [1.0], "b": [2.0]})

@@ -50,7 +50,7 @@ class FlatRows:
     Raises:
         SpaceError: a leaf without a fixed number of entries.
 
-    Example:
+    Examples:
         >>> rows = FlatRows(gym.spaces.Dict(b=gym.spaces.Discrete(2), a=gym.spaces.Box(-1, 1, (2, 1))))
         >>> rows({"b": np.array([1, 0]), "a": np.full((2, 2, 1), 0.5)})
         array([[0.5, 0.5, 0. , 1. ],
@@ -179,7 +179,7 @@ class FlattenObservations(ObservationRewriter):
             match the space, or keys to remove from something other than a Dict.
         UnknownNameError: a key that the Dict does not have.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> space = gym.spaces.Dict(b=gym.spaces.Discrete(3), a=gym.spaces.Box(-1, 1, (2,)))
         >>> episode = SingleAgentEpisode(observations=[{"a": np.array([0.5, -1.0]), "b": 2}])

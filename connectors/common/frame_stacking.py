@@ -63,7 +63,7 @@ class FrameStacking(ObservationWindow):
         SpaceError: observations of another kind.
         LookbackError: a chunk kept too little of the episode before it.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> episode = SingleAgentEpisode(id_="e", observations=[np.array([t, -t]) for t in (1, 2, 3)],
         ...     actions=[0, 0], rewards=[0.0, 0.0], len_lookback_buffer=0)

@@ -52,7 +52,7 @@ def stack_frames(out: npt.NDArray[Any], frames: npt.NDArray[Any], before: int) -
         frames: Shape [before + T, ..., 1], of the same type.
         before: Frames before the first stack's own, fewer than K; those that are missing are zeros.
 
-    Example:
+    Examples:
         >>> out = np.empty((3, 1, 2), np.uint8)
         >>> stack_frames(out, np.array([[[1]], [[2]], [[3]]], np.uint8), 0)
         >>> out[:, 0].tolist()
@@ -80,7 +80,7 @@ def pool_frames(out: npt.NDArray[Any], rows: npt.NDArray[Any], before: int, size
         before: Frames before the first one's own.
         size: Number of frames in one, including its own.
 
-    Example:
+    Examples:
         >>> out = np.empty((3, 1))
         >>> pool_frames(out, np.array([[5.0], [1.0], [2.0], [0.0]]), 1, 2)
         >>> out[:, 0].tolist()

@@ -59,7 +59,7 @@ class StackAgents(AllAgentsPiece):
         ColumnError: the observation of an agent without a row differs in shape from the rows. A piece that changes
             observations only in the batch, such as FrameStacking, causes this.
 
-    Example:
+    Examples:
         >>> from epibatch.connectors.common import (
         ...     AddObservationsFromEpisodesToBatch, AgentToModuleMapping, BatchIndividualItems)
         >>> from epibatch.connectors.env_to_module import EnvToModulePipeline

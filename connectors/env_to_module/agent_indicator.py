@@ -39,7 +39,7 @@ class AgentIndicator(ObservationRewriter):
         UnknownNameError: an agent that is not among them.
         BatchLayoutError: episodes of one agent each.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import MultiAgentEpisode
         >>> episode = MultiAgentEpisode()
         >>> episode.add_env_reset(observations={"b": np.float32([0.5, 2.0]), "a": np.float32([4.0, 3.0])})

@@ -84,7 +84,7 @@ def default_pipeline(
         PipelineError: your pieces cannot work in this order.
         ConfigError: an invalid view.
 
-    Example:
+    Examples:
         >>> import gymnasium as gym, torch
         >>> from epibatch.connectors.env_to_module import FlattenObservations, default_pipeline
         >>> from epibatch.episodes import SingleAgentEpisode

@@ -68,7 +68,7 @@ class BoxLeaves:
         shapes: Shape of each Box by name.
         size: Number of columns.
 
-    Example:
+    Examples:
         >>> leaves = BoxLeaves(gym.spaces.Dict(b=gym.spaces.Box(0, 1, (2,)), a=gym.spaces.Discrete(2)))
         >>> leaves.shapes, leaves.size
         ({"observation['b']": [2]}, 2)
@@ -245,7 +245,7 @@ class MeanStdFilter(ObservationRewriter):
         ColumnError: observations that are NaN, infinite or above 1e100; the statistics stay as they were. (Above 1e15
             the filter warns once: such a value makes the deviation so large that ordinary ones come out as 0.)
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
         >>> episodes = [SingleAgentEpisode(observations=[np.array([x, 5.0])]) for x in (1.0, 2.0, 6.0)]

@@ -52,7 +52,7 @@ class SingleAgentObservationPreprocessor(_Preprocessor):
     What it returns is written back into the episode, so that the learner sees what the module saw. It is called
     once per episode and step; where that takes too long, `MeanStdFilter` and its like take all episodes at once.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> class PositionsOnly(SingleAgentObservationPreprocessor):
         ...     def recompute_output_observation_space(self, input_observation_space, input_action_space):
@@ -101,7 +101,7 @@ class MultiAgentObservationPreprocessor(_Preprocessor):
     sees what the modules saw. It is called once per episode and env step with an observation of any agent. To
     transform each agent's observation by itself, use `SingleAgentObservationPreprocessor`.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> class SeeEachOther(MultiAgentObservationPreprocessor):
         ...     def recompute_output_observation_space(self, input_observation_space, input_action_space):

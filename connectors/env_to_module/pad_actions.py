@@ -48,7 +48,7 @@ class PadActions(PaddingPiece):
         UnknownNameError: `agent_ids` names one without an action space.
         BatchLayoutError: episodes of one agent each.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import MultiAgentEpisode
         >>> actions = gym.spaces.Dict(a=gym.spaces.Discrete(2), b=gym.spaces.Discrete(3))
         >>> episode = MultiAgentEpisode(action_space=actions)

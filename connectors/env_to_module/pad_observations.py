@@ -37,7 +37,7 @@ class PadObservations(PaddingPiece):
             match their space.
         BatchLayoutError: episodes of one agent each.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import MultiAgentEpisode
         >>> spaces = gym.spaces.Dict(a=gym.spaces.Box(0, 1, (1,)), b=gym.spaces.Box(0, 9, (3,)))
         >>> episode = MultiAgentEpisode(observation_space=spaces)

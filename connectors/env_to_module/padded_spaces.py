@@ -68,7 +68,7 @@ def common_space(spaces: Sequence[gym.Space[Any]], where: str) -> gym.Space[Any]
     Raises:
         SpaceError: spaces of different kinds, or Boxes with different numbers of axes.
 
-    Example:
+    Examples:
         >>> common_space([gym.spaces.Box(-1, 1, (2,)), gym.spaces.Box(2, 3, (3,))], "observations")
         Box([-1. -1.  0.], 3.0, (3,), float32)
         >>> common_space([gym.spaces.Discrete(3), gym.spaces.Discrete(4, start=2)], "actions")
@@ -137,7 +137,7 @@ def padding(space: gym.Space[Any], common: gym.Space[Any], where: str) -> Callab
         A function of arrays of shape [N, ...], nested like `space`, that gives arrays nested like `common`; the same
         arrays where nothing changes. It raises SpaceError for rows that do not match their space.
 
-    Example:
+    Examples:
         >>> space = gym.spaces.Box(-1, 1, (2,))
         >>> pad = padding(space, common_space([space, gym.spaces.Box(-1, 1, (4,))], "rows"), "rows")
         >>> pad(np.ones((1, 2), np.float32))

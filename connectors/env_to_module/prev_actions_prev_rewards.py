@@ -167,7 +167,7 @@ class PrevActionsPrevRewards(StepsBefore, ObservationRewriter):
         SpaceError: no action space, or one with parts of another kind.
         LookbackError: a chunk starts in the middle of an episode and keeps too little lookback.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> piece = PrevActionsPrevRewards(gym.spaces.Discrete(9), gym.spaces.Discrete(3), n_prev_rewards=2)
         >>> episode = SingleAgentEpisode()

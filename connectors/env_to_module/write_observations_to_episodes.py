@@ -31,7 +31,7 @@ class WriteObservationsToEpisodes(Piece):
     Raises:
         ColumnError: there is no column `obs`, or it has not exactly one row per episode.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> episodes = [SingleAgentEpisode(observations=[np.zeros(2)]) for _ in range(2)]
         >>> batch = {"obs": [np.array([1.0, 2.0]), np.array([3.0, 4.0])]}

@@ -31,7 +31,7 @@ class Crop(ColumnTransform):
         ConfigError: a size below 1, or a place below 0.
         ColumnError: rows that are no images, or that are smaller.
 
-    Example:
+    Examples:
         >>> Crop(height=1, width=2, top=1).transform(np.arange(9).reshape(1, 3, 3, 1)).ravel().tolist()
         [3, 4]
     """
@@ -68,7 +68,7 @@ class CenterCrop(ColumnTransform):
         ConfigError: a size below 1.
         ColumnError: rows that are no images, or that are smaller.
 
-    Example:
+    Examples:
         >>> CenterCrop(height=1, width=1).transform(np.arange(9).reshape(1, 3, 3, 1)).ravel().tolist()
         [4]
     """

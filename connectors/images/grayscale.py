@@ -28,7 +28,7 @@ class Grayscale(ColumnTransform):
         ConfigError: other weights.
         ColumnError: rows that are no images of as many channels.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> Grayscale().transform(np.full((2, 4, 4, 3), 100, np.uint8)).shape
         (2, 4, 4, 1)

@@ -42,7 +42,7 @@ class RandomCrop(ColumnTransform):
         ConfigError: a size below 1, a `pad` below 0, or nothing to draw.
         ColumnError: rows that are no images, or that are smaller.
 
-    Example:
+    Examples:
         >>> piece = RandomCrop(pad=1)
         >>> piece.seed(0)
         >>> piece.transform(np.arange(9).reshape(1, 3, 3, 1))[0, ..., 0].tolist()

@@ -39,7 +39,7 @@ class Resize(ColumnTransform):
         ConfigError: a height or width below 1.
         ColumnError: rows that are no images.
 
-    Example:
+    Examples:
         >>> image = np.array([[0, 2], [4, 6]], np.uint8).reshape(1, 2, 2, 1)
         >>> Resize(height=1, width=1).transform(image).item()
         3

@@ -28,7 +28,7 @@ class ToCHWFloat(ColumnTransform):
         ConfigError: `divide_by` is not above 0.
         ColumnError: rows that are no images.
 
-    Example:
+    Examples:
         >>> image = np.array([[[0, 51, 255]]], np.uint8)
         >>> [round(value, 6) for value in ToCHWFloat().transform(image[None])[0].ravel().tolist()]
         [0.0, 0.2, 1.0]

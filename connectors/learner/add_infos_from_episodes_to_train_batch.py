@@ -21,7 +21,7 @@ class AddInfosFromEpisodesToTrainBatch(LearnerPiece):
 
     Counterparts: RLlib's `AddInfosFromEpisodesToTrainBatch`.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> episode = SingleAgentEpisode(id_="e", observations=[0, 1, 2], actions=[0, 0], rewards=[1.0, 1.0],
         ...                              infos=[{"at": 0}, {"at": 1}, {"at": 2}], len_lookback_buffer=0)

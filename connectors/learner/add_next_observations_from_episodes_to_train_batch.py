@@ -23,7 +23,7 @@ class AddNextObservationsFromEpisodesToTrainBatch(LearnerPiece):
 
     Counterparts: RLlib's `AddNextObservationsFromEpisodesToTrainBatch`.
 
-    Example:
+    Examples:
         >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> episode = SingleAgentEpisode(observations=[5, 6, 7], actions=[0, 1], rewards=[1.0, 2.0],

@@ -32,7 +32,7 @@ class ComputeReturnsToGo(LearnerPiece):
     Raises:
         ConfigError: gamma outside [0, 1].
 
-    Example:
+    Examples:
         >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> episode = SingleAgentEpisode(observations=[0, 1, 2, 3], actions=[0, 0, 0], rewards=[1.0, 1.0, 1.0],

@@ -97,7 +97,7 @@ def default_pipeline(
         PipelineError: your pieces cannot work in this order.
         ConfigError: gamma or lambda_ outside [0, 1], or an invalid view.
 
-    Example:
+    Examples:
         >>> import numpy as np, torch
         >>> from epibatch.connectors.learner import default_pipeline
         >>> from epibatch.episodes import SingleAgentEpisode

@@ -22,7 +22,7 @@ class NeverTerminate(LearnerPiece):
     stay apart. Put it before all other pieces; the setting `no_done_at_end` does. After the option of that name of
     RLlib's older versions.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> episode = SingleAgentEpisode(id_="e", observations=[0, 1, 2], actions=[0, 0], rewards=[1.0, 1.0],
         ...                              terminated=True, len_lookback_buffer=0)

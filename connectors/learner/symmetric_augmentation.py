@@ -38,7 +38,7 @@ class SymmetricAugmentation(ParameterPiece, Piece):
         RegistryError: there is nothing at the import path.
         PieceOutputError: a function returned another nesting or number of rows.
 
-    Example:
+    Examples:
         >>> import torch
         >>> piece = SymmetricAugmentation(observations=torch.neg, actions=torch.neg)
         >>> columns = {"obs": torch.tensor([[1.0], [2.0]]), "actions": torch.tensor([0.5, -1.0])}

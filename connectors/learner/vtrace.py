@@ -41,7 +41,7 @@ class VTrace(AdvantageEstimation):
         ColumnError: No rewards, flags, loss mask, actions or `action_logp` in the batch.
         PipelineError: No module was given, or one without `compute_values` or a policy.
 
-    Example:
+    Examples:
         >>> VTrace(gamma=0.9, clip_rho_threshold=2.0)
         VTrace(gamma=0.9, clip_rho_threshold=2.0)
     """

@@ -41,7 +41,7 @@ class CutPaddedActions(EncodingPiece):
         SpaceError: no Dict of action spaces, or one without an entry for an agent.
         BatchLayoutError: episodes of one agent each.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import MultiAgentEpisode
         >>> from epibatch.connectors.module_to_env import (
         ...     ModuleToAgentUnmapping, ModuleToEnvPipeline, TensorToNumpy, UnBatchToIndividualItems)

@@ -21,7 +21,7 @@ __all__ = ["EnvRows", "ListifyDataForVectorEnv"]
 class EnvRows(dict[Any, Any]):
     """A nested column: a dict of arrays with the environment axis first, or by an index the values of one environment.
 
-    Example:
+    Examples:
         >>> column = EnvRows(h=np.array([[0.0], [1.0]]), c=np.array([[2.0], [3.0]]))
         >>> column["h"].shape
         (2, 1)

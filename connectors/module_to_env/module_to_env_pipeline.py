@@ -125,7 +125,7 @@ def default_pipeline(
         PieceError: `connectors` holds something that is no piece.
         PipelineError: your pieces cannot work in this order.
 
-    Example:
+    Examples:
         >>> import gymnasium as gym, numpy as np, torch
         >>> from epibatch.connectors.module_to_env import default_pipeline
         >>> from epibatch.episodes import SingleAgentEpisode

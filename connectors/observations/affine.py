@@ -34,7 +34,7 @@ class Affine(ColumnTransform):
     Raises:
         ConfigError: amounts that are no finite numbers, or a scale of 0.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> rows = {"observations": [np.array([1.0, 5.0]), np.array([3.0, 5.0])], "actions": [0], "rewards": [0.0]}
         >>> episode = SingleAgentEpisode(**rows, len_lookback_buffer=0)

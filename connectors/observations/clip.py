@@ -33,7 +33,7 @@ class Clip(ColumnTransform):
     Raises:
         ConfigError: no limit, one that is no number, or a `low` above its `high`.
 
-    Example:
+    Examples:
         >>> piece = Clip(gym.spaces.Box(-np.inf, np.inf, (2,), np.float32), low=-1, high=1)
         >>> piece.observation_space
         Box(-1.0, 1.0, (2,), float32)

@@ -25,7 +25,7 @@ class FlattenAxes(ColumnTransform):
     Raises:
         ColumnError: rows without these axes.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> FlattenAxes(last_axis=1).transform(np.zeros((5, 2, 3, 4))).shape
         (5, 6, 4)

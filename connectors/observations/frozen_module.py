@@ -176,7 +176,7 @@ class FrozenModule(EncoderPiece, ColumnTransform):
         RegistryError: there is nothing at the import path.
         PieceOutputError: the network gives something else than a tensor of as many rows.
 
-    Example:
+    Examples:
         >>> piece = FrozenModule(gym.spaces.Box(0, 1, (4,)), module="torch.nn:Linear",
         ...     keywords={"in_features": 4, "out_features": 2})
         >>> piece.observation_space

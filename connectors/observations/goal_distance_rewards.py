@@ -42,7 +42,7 @@ class GoalDistanceRewards(EncoderPiece, LearnerPiece):
         ConfigError: `module` makes no nn.Module, or `batch_size` is no positive number.
         ColumnError: observations that are nested, or of another shape than the goal.
 
-    Example:
+    Examples:
         >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> rows = {"observations": [np.array([x]) for x in (0.0, 1.0, 3.0)], "actions": [0, 0], "rewards": [0.0, 0.0]}

@@ -47,7 +47,7 @@ class MarkFirstSteps(_StepColumn):
 
     Counterparts: TorchRL's `InitTracker`.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> started, running = SingleAgentEpisode(observations=[1]), SingleAgentEpisode(observations=[1])
         >>> running.add_env_step(2, 0, 0.0)
@@ -73,7 +73,7 @@ class CountSteps(_StepColumn):
 
     Counterparts: TorchRL's `StepCounter`.
 
-    Example:
+    Examples:
         >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> chunk = SingleAgentEpisode(observations=[1, 2, 3], actions=[0, 0], rewards=[0.0, 0.0], t_started=7,

@@ -43,7 +43,7 @@ class TimeMaxPool(ObservationWindow):
         SpaceError: observations of another kind.
         LookbackError: a chunk kept too little of the episode before it.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> rows = {"observations": [np.array([1, 9]), np.array([3, 0]), np.array([2, 4])]}
         >>> episode = SingleAgentEpisode(id_="e", **rows, actions=[0, 0], rewards=[0.0, 0.0], len_lookback_buffer=0)

@@ -47,7 +47,7 @@ class HindsightGoals(LearnerPiece):
         ColumnError: observations that are no Dict with both goals, or not one reward for each row.
         ConfigError: an argument out of its range.
 
-    Example:
+    Examples:
         >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> rows = [{"at": np.array([t]), "goal": np.array([9])} for t in range(4)]

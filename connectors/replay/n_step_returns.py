@@ -43,7 +43,7 @@ class NStepReturns(LearnerPiece):
         ConfigError: an argument out of its range.
         PipelineError: what was drawn has sums over several steps already.
 
-    Example:
+    Examples:
         >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> episode = SingleAgentEpisode(observations=[5, 6, 7, 8], actions=[0, 0, 0], rewards=[1.0, 2.0, 4.0],

@@ -57,7 +57,7 @@ class _Counts:
 class SharedCounts:
     """Counts of all copies at their last merge, and the counts of this copy since then.
 
-    Example:
+    Examples:
         >>> counts = SharedCounts()
         >>> counts.visits(np.array([7, 9, 7]), learns=True)
         array([1, 1, 2])
@@ -174,7 +174,7 @@ class CountBasedReward(ModuleStatistics):
     Raises:
         ConfigError: invalid arguments.
 
-    Example:
+    Examples:
         >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> rows = {"observations": [3, 5, 3, 4], "actions": [0, 0, 0], "rewards": [0.0, 0.0, 1.0]}

@@ -33,7 +33,7 @@ class RewardClipping(RewardTransform):
     Raises:
         ConfigError: no limit at all, or limits in the wrong order.
 
-    Example:
+    Examples:
         >>> RewardClipping(low=-1.0, high=1.0).transform(np.array([-3.0, 0.5, 7.0]))
         array([-1. ,  0.5,  1. ])
     """
@@ -74,7 +74,7 @@ class RewardScaling(RewardTransform):
     Raises:
         ConfigError: a number that is not finite, or a scale of 0.
 
-    Example:
+    Examples:
         >>> RewardScaling(scale=2.0, loc=1.0).transform(np.array([0.0, 3.0]))
         array([1., 7.])
         >>> RewardScaling(scale=2.0, loc=1.0, standard_normal=True).transform(np.array([1.0, 7.0]))
@@ -123,7 +123,7 @@ class RewardSign(RewardTransform):
     Args:
         columns: What is made signs of.
 
-    Example:
+    Examples:
         >>> RewardSign().transform(np.array([-3.0, 0.0, 7.0]))
         array([-1.,  0.,  1.])
     """
@@ -146,7 +146,7 @@ class BinarizeReward(RewardTransform):
     Args:
         columns: What is made zeros and ones of.
 
-    Example:
+    Examples:
         >>> BinarizeReward().transform(np.array([-3.0, 0.0, 7.0]))
         array([1., 0., 1.])
     """

@@ -44,7 +44,7 @@ class KLReward(ParameterPiece, Piece):
         UnknownNameError: a MultiRLModule without the module that the rows are for.
         ColumnError: a reference that gives no distribution of the same rows.
 
-    Example:
+    Examples:
         >>> KLReward(coef=0.05)
         KLReward(coef=0.05, reference=None)
     """

@@ -27,7 +27,7 @@ class LineariseRewards(RewardTransform):
         ConfigError: weights that are no list of finite numbers.
         ColumnError: rewards of another number of objectives.
 
-    Example:
+    Examples:
         >>> LineariseRewards(weights=[1.0, 0.5]).transform(np.array([[1.0, 2.0], [0.0, -4.0]]))
         array([ 2., -2.])
     """

@@ -83,7 +83,7 @@ class NormalizeReward(ModuleStatistics):
         ColumnError: rewards that are NaN, infinite or above 1e100; the statistics stay as they were. (Above 1e15 the
             piece warns once.)
 
-    Example:
+    Examples:
         >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> rows = {"observations": [0, 1, 2, 3], "actions": [0, 0, 0], "rewards": [1.0, 2.0, 6.0]}

@@ -146,7 +146,7 @@ class RandomNetworkDistillation(ModuleStatistics):
         ConfigError: invalid arguments.
         ColumnError: rows of another size than before.
 
-    Example:
+    Examples:
         >>> import torch
         >>> piece = RandomNetworkDistillation(hiddens=(32, 8), lr=1e-2)
         >>> familiar, new = torch.zeros(64, 3), torch.ones(1, 3)

@@ -69,7 +69,7 @@ class RewardSum(ParameterPiece, LearnerPiece):
         ColumnError: rewards that are no numbers.
         LookbackError: a chunk made of data that starts in the middle of an episode, and holds too little of it.
 
-    Example:
+    Examples:
         >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> rows = {"observations": [0, 1, 2], "actions": [0, 0], "rewards": [1.0, 2.0]}

@@ -39,7 +39,7 @@ class TargetReturn(ParameterPiece, ObservationRewriter):
         ColumnError: the caller of a `Policy` did not give a reward.
         LookbackError: an episode made of data starts in the middle and holds too little lookback.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> episode = SingleAgentEpisode()
         >>> episode.add_env_reset(5)

@@ -36,7 +36,7 @@ class BurnIn(PieceOfSequences):
         ColumnError: the module's `forward_train` gives no `state_out`, or one of another shape than `state_in`; or an
             earlier piece has changed a column with one row per sequence.
 
-    Example:
+    Examples:
         >>> from epibatch.algorithms import PPOConfig
         >>> config = PPOConfig().rl_module(model_config={"use_lstm": True, "max_seq_len": 20, "burn_in": 5})
         >>> config.build_learner_connector().names[-2:]

@@ -20,7 +20,7 @@ class JaggedSequences(PieceOfSequences):
 
     Use it in a user's training loop. The Learner refuses ragged batches, because it cuts batches into minibatches.
 
-    Example:
+    Examples:
         >>> from types import SimpleNamespace
         >>> import torch
         >>> batch = {"obs": torch.tensor([[1.0, 2.0], [3.0, 0.0]]), "seq_lens": torch.tensor([2, 1])}

@@ -33,7 +33,7 @@ class PackSequences(PieceOfSequences):
         UnknownNameError: the batch does not have a column.
         ConfigError: `columns` is no list of names.
 
-    Example:
+    Examples:
         >>> from types import SimpleNamespace
         >>> import torch
         >>> batch = {"obs": torch.tensor([[1.0, 2.0], [3.0, 0.0]]), "seq_lens": torch.tensor([2, 1])}

@@ -38,7 +38,7 @@ class RandomSubsequences(LearnerPiece):
         ConfigError: `length` or `short` is none of these, or the module has a `sequence_end` of its own.
         PipelineError: the only module has no state, or chunks have bootstrap rows.
 
-    Example:
+    Examples:
         >>> piece = RandomSubsequences(length=8)
         >>> piece.seed(0)
     """

@@ -43,7 +43,7 @@ def add_view(pipeline: ConnectorPipelineV2, name: str, view: View | Mapping[str,
     Raises:
         ConfigError: an invalid view, or a name that the pipeline has a view of already.
 
-    Example:
+    Examples:
         >>> from epibatch.connectors.learner import LearnerConnectorPipeline
         >>> pipeline = LearnerConnectorPipeline()
         >>> add_view(pipeline, "next_actions", View("actions", shift=1))

@@ -42,7 +42,7 @@ def stacked_space(space: Any, view: View) -> Any:
         SpaceError: a part of the space has no such stack (Text, Graph, Sequence).
         UnknownNameError: the view is of a part that the space does not have.
 
-    Example:
+    Examples:
         >>> space = stacked_space(gym.spaces.Box(1, 2, (3,)), View("obs", "-1:0"))
         >>> space.shape, float(space.low.min()), float(space.high.max())
         ((2, 3), 0.0, 2.0)
@@ -123,7 +123,7 @@ class TrajectoryViews(Piece):
         PipelineError: the piece comes after the one that adds the time axis; or before it, with views that
             recurrent modules get once per sequence.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> episode = SingleAgentEpisode(id_="e", observations=[0, 1, 2], actions=[7, 8], rewards=[0.5, 1.5],
         ...                              len_lookback_buffer=0)

@@ -53,7 +53,7 @@ class View:
     Raises:
         ConfigError: an invalid argument, or `act=True` for a value that is not known while acting.
 
-    Example:
+    Examples:
         >>> View("rewards", -1).shifts, View("obs", "-2:0").shifts, View("actions", 1).act
         ((-1,), (-2, -1, 0), False)
     """

@@ -23,8 +23,6 @@ class Fields(Extension):
         self._visit(pkg)
 
     def _visit(self, owner: Any) -> None:
-        if owner.docstring is not None:
-            owner.docstring.value = re.sub(r"^Example:$", "Examples:", owner.docstring.value, flags=re.MULTILINE)
         if isinstance(owner, Class) and "__init__" not in owner.members and owner.docstring is not None:
             _add_constructor(owner, owner.docstring.value)
         for member in [*owner.members.values()]:

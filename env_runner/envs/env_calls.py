@@ -289,7 +289,7 @@ class MultiAgentCalls:
         env: The environment.
         facts: Its spaces and other constant facts.
 
-    Example:
+    Examples:
         >>> from epibatch.env_runner.multi_agent_env import make_multi_agent
         >>> calls = MultiAgentCalls(make_multi_agent("CartPole-v1")({"num_agents": 2}))
         >>> observations, infos = calls.reset(seed=0)

@@ -32,7 +32,7 @@ def gymnasium_mode(name: Any) -> gym.vector.AutoresetMode:
     Raises:
         ConfigError: there is no such mode.
 
-    Example:
+    Examples:
         >>> gymnasium_mode("same_step").value
         'SameStep'
     """
@@ -395,7 +395,7 @@ def unjoined(space: Any, where: str, error: Exception) -> SpaceError:
 def described(value: Any) -> str:
     """Describe a call's return value, for messages.
 
-    Example:
+    Examples:
         >>> described((np.zeros(2), None))
         '2 values: float64 array of shape (2,), None'
     """

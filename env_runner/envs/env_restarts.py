@@ -27,7 +27,7 @@ class EnvRestarts:
         enabled: True if environments are made again.
         count: Restarts of all environments so far.
 
-    Example:
+    Examples:
         >>> from epibatch.algorithms import PPOConfig
         >>> config = PPOConfig().fault_tolerance(restart_failed_sub_environments=True)
         >>> restarts = EnvRestarts(config, draw_seed=lambda env: 7)

@@ -82,7 +82,7 @@ class ExternalEnvs(gym.vector.VectorEnv[Any, Any, Any]):
     Raises:
         SpaceError: an observation space with text, sequences or graphs.
 
-    Example:
+    Examples:
         >>> envs = ExternalEnvs(2, gym.spaces.Box(0.0, 1.0, (3,)), gym.spaces.Discrete(2))
         >>> episode_id = envs.start_episode()
         >>> envs.observe(episode_id, np.zeros(2))

@@ -97,7 +97,7 @@ def _call_creator(creator: Callable[..., Any], config: dict[str, Any], offered: 
         ConfigError: keywords that it does not take, or one that is missing; a function of `num_envs`, which makes a
             vector environment, where single ones are expected.
 
-    Example:
+    Examples:
         >>> _call_creator(lambda length=3: length, {"length": 5}), _call_creator(lambda config: config, {"length": 5})
         (5, {'length': 5})
         >>> _call_creator(lambda length: length, {"length": 5}), _call_creator(lambda context: context, {"length": 5})
@@ -172,7 +172,7 @@ def _class_at(env: str) -> type[Any] | None:
     Args:
         env: The config's environment.
 
-    Example:
+    Examples:
         >>> _class_at("gymnasium.envs.classic_control:CartPoleEnv").__name__
         'CartPoleEnv'
     """
@@ -281,7 +281,7 @@ def wrapper_problem(spec: Any) -> str | None:
         spec: The name of a class in `gymnasium.wrappers`, or of a wrapper here; `{"wrapper": name, keyword: value,
             ...}`; or a function (or class) that is called with an environment and returns one.
 
-    Example:
+    Examples:
         >>> wrapper_problem({"wrapper": "TimeLimit", "max_episode_step": 5})
         "TimeLimit has no argument 'max_episode_step'. did you mean 'max_episode_steps'? Known: max_episode_steps"
     """
@@ -414,7 +414,7 @@ def make_vector_env(
         UnknownNameError: an id that Gymnasium does not know.
         SpaceError: observations that cannot be stored as arrays.
 
-    Example:
+    Examples:
         >>> env = make_vector_env("CartPole-v1", 3, autoreset="same_step", wrappers=["RecordEpisodeStatistics"])
         >>> env.num_envs, env.metadata["autoreset_mode"].name
         (3, 'SAME_STEP')
@@ -590,7 +590,7 @@ def make_vector_multi_agent_env(
         UnknownNameError: an id that Gymnasium does not know, an agent without space.
         SpaceError: observations that cannot be stored as arrays, or an agent with several spaces.
 
-    Example:
+    Examples:
         >>> from epibatch.env_runner.multi_agent_env import make_multi_agent
         >>> envs = make_vector_multi_agent_env(make_multi_agent("CartPole-v1"), 2, env_config={"num_agents": 3})
         >>> [list(observations) for observations in envs.reset(seed=0)[0]]
@@ -641,7 +641,7 @@ def make_multi_agent(env_name_or_creator: Any) -> type[MultiAgentEnv]:
         A class that takes a config dict: `num_agents` (default 1), the rest is for the environments. Agents are
         called 0, 1, ...; those that have ended wait for the others. Seeds of different agents are independent.
 
-    Example:
+    Examples:
         >>> env = make_multi_agent("CartPole-v1")({"num_agents": 2})
         >>> observations, infos = env.reset(seed=0)
         >>> list(observations), env.step({0: 1, 1: 0})[1]

@@ -27,7 +27,7 @@ class MultiAgentEnv(gym.Env[Any, Any]):
         observation_spaces: Space of each agent; or override `get_observation_space`.
         action_spaces: The same for actions, with `get_action_space`.
 
-    Example:
+    Examples:
         >>> class Countdown(MultiAgentEnv):
         ...     def __init__(self):
         ...         super().__init__()

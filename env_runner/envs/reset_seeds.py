@@ -30,7 +30,7 @@ def environment_seeds(seed: int, num_envs: int, worker_index: int = 0) -> list[i
     Raises:
         ConfigError: a seed or worker index that is no whole number of at least 0.
 
-    Example:
+    Examples:
         >>> environment_seeds(7, 3), environment_seeds(8, 1), environment_seeds(7, 1, worker_index=1)
         ([751416801, 29763231, 1489665414], [736031211], [1651255010])
     """
@@ -48,7 +48,7 @@ class ResetSeeds:
     Args:
         num_envs: N.
 
-    Example:
+    Examples:
         >>> seeds = ResetSeeds(2)
         >>> seeds.seed(np.random.SeedSequence(7))
         >>> first = seeds.next(2)

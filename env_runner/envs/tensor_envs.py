@@ -89,7 +89,7 @@ def device_of(struct: Any) -> Any:
 def shapes_of(struct: Any, path: str = "") -> dict[str, Any]:
     """Return the shapes of the leaves of a structure of arrays, tensors or spaces, by path; a `MaskedColumn` is a dict.
 
-    Example:
+    Examples:
         >>> shapes_of({"a": np.zeros(2), "b": MaskedColumn(np.ones((3, 1)), np.ones(3))})
         {"['a']": (2,), "['b']['value']": (3, 1), "['b']['mask']": (3,)}
     """

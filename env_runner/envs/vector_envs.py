@@ -85,7 +85,7 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         raises: True if `step` raises the first of them; if not, `step` is `try_step`.
         reward_shape: Shape of a reward: () for numbers, else that of the environments' `reward_space`.
 
-    Example:
+    Examples:
         >>> envs = SyncEnvs([lambda: gym.make("CartPole-v1")] * 2)
         >>> envs.reset(seed=0)[0].shape, envs.step(np.array([0, 1]))[1]
         ((2, 4), array([1., 1.]))
@@ -465,7 +465,7 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         RunnerError: a process ended before it had made its environments, or a function cannot be sent to one.
         SpaceError: environments with different spaces, or observations without one shape.
 
-    Example:
+    Examples:
         >>> envs = AsyncEnvs([lambda: gym.make("CartPole-v1")] * 2)
         >>> envs.reset(seed=0)[0].shape, envs.step(np.array([0, 1]))[1]
         ((2, 4), array([1., 1.]))
@@ -823,7 +823,7 @@ class VectorMultiAgentEnv:
         ConfigError: no environment, an unknown mode, or something made that is no `MultiAgentEnv`.
         SpaceError: an agent has different spaces in different environments.
 
-    Example:
+    Examples:
         >>> from epibatch.env_runner.multi_agent_env import make_multi_agent
         >>> cart_poles = make_multi_agent("CartPole-v1")
         >>> envs = VectorMultiAgentEnv([lambda: cart_poles({"num_agents": 2})] * 3)

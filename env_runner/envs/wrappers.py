@@ -28,7 +28,7 @@ class FrameSkip(gym.Wrapper[Any, Any, Any, Any]):
     Raises:
         ConfigError: `skip` is below 1.
 
-    Example:
+    Examples:
         >>> env = FrameSkip(gym.make("CartPole-v1"), skip=4)
         >>> _ = env.reset(seed=0)
         >>> env.step(1)[1]
@@ -71,7 +71,7 @@ class ActionChunks(gym.Wrapper[Any, Any, Any, Any]):
     Raises:
         ConfigError: `size` is below 1, or `gamma` outside of [0, 1].
 
-    Example:
+    Examples:
         >>> env = ActionChunks(gym.make("CartPole-v1"), size=3, gamma=0.5)
         >>> env.action_space
         MultiDiscrete([2 2 2])
@@ -145,7 +145,7 @@ class NoopStarts(gym.Wrapper[Any, Any, Any, Any]):
         ConfigError: `noop_max` is below 0, or the action is none of the environment's.
         EnvironmentContractError: the environment ends again and again during the idle steps.
 
-    Example:
+    Examples:
         >>> env = NoopStarts(gym.wrappers.TimeAwareObservation(gym.make("CartPole-v1")), noop_max=5)
         >>> observation, info = env.reset(seed=0)
         >>> 1 <= observation[-1] <= 5
@@ -200,7 +200,7 @@ class EpisodicLife(gym.Wrapper[Any, Any, Any, Any]):
     Raises:
         EnvironmentContractError: infos of a step without the key.
 
-    Example:
+    Examples:
         >>> class ThreeLives(gym.Env):
         ...     observation_space, action_space = gym.spaces.Discrete(9), gym.spaces.Discrete(2)
         ...     def reset(self, *, seed=None, options=None):
@@ -257,7 +257,7 @@ class Horizon(gym.Wrapper[Any, Any, Any, Any]):
         horizon: Steps of an episode, at most; None: no limit.
         random_first: Largest length of the first episode; None: not shortened.
 
-    Example:
+    Examples:
         >>> env = Horizon(gym.make("CartPole-v1"), horizon=2)
         >>> _ = env.reset(seed=0)
         >>> [env.step(0)[2:4] for _ in range(2)]
@@ -300,7 +300,7 @@ def without_time_limits(env: gym.Env[Any, Any], horizon: int) -> gym.Env[Any, An
         env: The environment with its wrappers.
         horizon: Steps.
 
-    Example:
+    Examples:
         >>> without_time_limits(gym.make("CartPole-v1"), 500)
         <OrderEnforcing<PassiveEnvChecker<CartPoleEnv<CartPole-v1>>>>
     """

@@ -16,7 +16,7 @@ from ..infinite_lookback_buffer import InfiniteLookbackBuffer
 class ActingRewards(InfiniteLookbackBuffer):
     """A buffer of rewards. Reading a reward that the caller did not give (NaN) is an error.
 
-    Example:
+    Examples:
         >>> rewards = ActingRewards([1.0, float("nan")])
         >>> float(rewards.get(0))
         1.0

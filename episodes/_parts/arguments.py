@@ -143,7 +143,7 @@ def fresh_id() -> str:
     The system's random source is asked for many names at once, because asking costs more than the name. A forked
     process forgets those left over, so that it does not use its parent's.
 
-    Example:
+    Examples:
         >>> len(fresh_id()), fresh_id() == fresh_id()
         (32, False)
     """

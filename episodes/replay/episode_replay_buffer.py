@@ -53,7 +53,7 @@ class EpisodeReplayBuffer(StepDraws, SavedBuffer):
     Raises:
         ReplayError: an argument out of its range.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> buffer = EpisodeReplayBuffer(capacity=100, seed=0)
         >>> buffer.add(SingleAgentEpisode(observations=[0, 1, 2, 3], actions=[5, 6, 7], rewards=[1.0, 2.0, 3.0],

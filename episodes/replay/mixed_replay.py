@@ -39,7 +39,7 @@ class MixedReplay(SavedBuffer):
     Raises:
         ReplayError: other names, or a share that is not positive and finite.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> buffers = {name: EpisodeReplayBuffer(100, seed=0) for name in ("demo", "online")}
         >>> for reward, buffer in enumerate(buffers.values()):

@@ -47,7 +47,7 @@ class MultiAgentEpisodeReplayBuffer(SavedBuffer):
     Raises:
         ReplayError: a capacity below 2.
 
-    Example:
+    Examples:
         >>> episode = MultiAgentEpisode(
         ...     observations=[{"a": 0, "b": 1}, {"a": 2}, {"a": 3, "b": 4}], actions=[{"a": 5, "b": 6}, {"a": 7}],
         ...     rewards=[{"a": 1.0}, {"a": 1.0, "b": 3.0}], len_lookback_buffer=0,

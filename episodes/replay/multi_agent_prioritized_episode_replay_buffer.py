@@ -29,7 +29,7 @@ class MultiAgentPrioritizedEpisodeReplayBuffer(MultiAgentEpisodeReplayBuffer):
     Raises:
         ReplayError: a capacity below 2, or a negative alpha.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import MultiAgentEpisode
         >>> buffer = MultiAgentPrioritizedEpisodeReplayBuffer(capacity=100, alpha=1.0, seed=0)
         >>> buffer.add(MultiAgentEpisode(observations=[{"a": 0}, {"a": 1}, {"a": 2}], actions=[{"a": 4}, {"a": 5}],

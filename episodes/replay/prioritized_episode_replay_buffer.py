@@ -38,7 +38,7 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
     Raises:
         ReplayError: an argument out of its range.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> buffer = PrioritizedEpisodeReplayBuffer(capacity=100, alpha=1.0, seed=0)
         >>> buffer.add(SingleAgentEpisode(observations=[0, 1, 2, 3], actions=[5, 6, 7], rewards=[1.0, 2.0, 3.0],

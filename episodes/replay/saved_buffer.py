@@ -36,7 +36,7 @@ class SavedBuffer(ABC):
             CheckpointError: The folder holds something else.
             StorageError: The disk is full, say.
 
-        Example:
+        Examples:
             >>> import tempfile
             >>> from epibatch.episodes import SingleAgentEpisode
             >>> from epibatch.episodes.replay import EpisodeReplayBuffer

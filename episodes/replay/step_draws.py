@@ -32,7 +32,7 @@ class StepDraws:
         keep_infos: True if the steps have infos.
         owner: What draws, for messages; default: the class.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> from epibatch.episodes.replay import EpisodeReplayBuffer
         >>> buffer = EpisodeReplayBuffer(capacity=100)

@@ -21,7 +21,7 @@ class SumTree:
     Args:
         size: Number of items; their weights are 0 at first.
 
-    Example:
+    Examples:
         >>> tree = SumTree(5)
         >>> tree.set(np.array([1, 4]), np.array([1.0, 3.0]))
         >>> tree.total, tree.find(np.array([0.5, 1.5, 3.9])).tolist()

@@ -90,7 +90,7 @@ def remove_last_ts_from_data(episode_lens: Sequence[int], *data: npt.NDArray[Any
     Raises:
         ColumnError: an array has another number of rows, or an episode has none.
 
-    Example:
+    Examples:
         >>> remove_last_ts_from_data([3, 2], np.arange(5))
         (array([0, 1, 3]),)
     """

@@ -14,7 +14,7 @@ class Learners:
         index: the number of this learner, from 1 to `count`.
         count: the number of learners.
 
-    Example:
+    Examples:
         >>> Learners().gather("one learner")
         ['one learner']
     """

@@ -30,7 +30,7 @@ class SharedUpdate:
     Args:
         learners: The learners.
 
-    Example:
+    Examples:
         >>> SharedUpdate(Learners()).gather({"rows": 3})
         [{'rows': 3}]
     """

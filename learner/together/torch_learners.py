@@ -107,7 +107,7 @@ def free_address(host: str = "127.0.0.1") -> str:
     Args:
         host: the name or IP address under which the other learners reach this machine.
 
-    Example:
+    Examples:
         >>> free_address("127.0.0.1").rpartition(":")[0]
         'tcp://127.0.0.1'
     """

@@ -154,7 +154,7 @@ def _argument_texts(cls: type) -> dict[str, str]:
 def first_sentence(docstring: str | None) -> str:
     """Return the first sentence of a docstring, on one line.
 
-    Example:
+    Examples:
         >>> first_sentence("Stack frames of images. More.")
         'Stack frames of images.'
     """

@@ -280,7 +280,7 @@ class Algorithm:
         Returns:
             The results of every iteration, as `train` gives them.
 
-        Example:
+        Examples:
             >>> from epibatch.algorithms.ppo import PPOConfig
             >>> config = PPOConfig().environment("CartPole-v1").stopping(num_env_steps_sampled_lifetime=60)
             >>> algo = config.training(train_batch_size=30, minibatch_size=30, num_epochs=1).build_algo()
@@ -498,7 +498,7 @@ class Algorithm:
         Raises:
             ConfigError: the id is taken, or something does not fit; nothing was added.
 
-        Example:
+        Examples:
             >>> from epibatch.algorithms.ppo import PPOConfig
             >>> from epibatch.core.rl_module import RLModuleSpec
             >>> from epibatch.env_runner.multi_agent_env import make_multi_agent
@@ -662,7 +662,7 @@ class Algorithm:
         Raises:
             ConfigError: the name is taken, or the view cannot be meant; nothing was added.
 
-        Example:
+        Examples:
             >>> from epibatch.algorithms.ppo import PPOConfig
             >>> from epibatch.connectors.views import View
             >>> algo = PPOConfig().environment("CartPole-v1").build_algo()
@@ -693,7 +693,7 @@ class Algorithm:
         Raises:
             UnknownNameError: `add_view` gave no such view; nothing was removed.
 
-        Example:
+        Examples:
             >>> from epibatch.algorithms.ppo import PPOConfig
             >>> from epibatch.connectors.views import View
             >>> algo = PPOConfig().environment("CartPole-v1").build_algo()
@@ -759,7 +759,7 @@ class Algorithm:
         Raises:
             ConfigError: the evaluation environment has other spaces than the training's.
 
-        Example:
+        Examples:
             >>> from epibatch.algorithms.ppo import PPOConfig
             >>> config = PPOConfig().environment("CartPole-v1").evaluation(evaluation_duration=3)
             >>> algo = config.build_algo()
@@ -875,7 +875,7 @@ class Algorithm:
             ConfigError: fewer than one step.
             RunnerError: the environments fail.
 
-        Example:
+        Examples:
             >>> from epibatch.algorithms.ppo import PPOConfig
             >>> algo = PPOConfig().environment("CartPole-v1").debugging(seed=0).build_algo()
             >>> inspection = algo.inspect(num_env_steps=20)
@@ -912,7 +912,7 @@ class Algorithm:
 
         A subclass with a state of its own adds a part. A checkpoint that lacks it is restored without it.
 
-        Example:
+        Examples:
             >>> from epibatch.algorithms.ppo import PPO
             >>> class Counting(PPO):
             ...     calls = 0

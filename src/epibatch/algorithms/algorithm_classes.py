@@ -16,7 +16,7 @@ def get_trainable_cls(trainable_name: str) -> type[Algorithm]:
     Raises:
         UnknownNameError: no algorithm here has this name.
 
-    Example:
+    Examples:
         >>> get_trainable_cls("PPO").get_default_config().environment("CartPole-v1").env
         'CartPole-v1'
     """

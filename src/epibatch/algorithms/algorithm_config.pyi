@@ -41,7 +41,7 @@ class AlgorithmConfig:
     Raises:
         ConfigError: unknown settings or values that do not fit, all of them in one message.
 
-    Example:
+    Examples:
         >>> from epibatch.algorithms.ppo import PPOConfig
         >>> config = PPOConfig().environment("CartPole-v1").training(lr=3e-4, gamma=0.98)
         >>> config.lr, config.num_epochs
@@ -173,7 +173,7 @@ class AlgorithmConfig:
         Raises:
             KeyError: there is no such set.
 
-        Example:
+        Examples:
             >>> from epibatch.algorithms.ppo import PPOConfig
             >>> config = PPOConfig().environment("CartPole-v1").env_runners(num_envs_per_env_runner=64)
             >>> evaluation = config.evaluation(evaluation_duration=5).get_evaluation_config_object()
@@ -208,7 +208,7 @@ class AlgorithmConfig:
         Raises:
             ConfigError: unknown settings, those of other sections, or values that do not fit.
 
-        Example:
+        Examples:
             >>> from epibatch.algorithms.ppo import PPOConfig
             >>> PPOConfig().evaluation(evaluation_config=PPOConfig.overrides(explore=True)).evaluation_config
             {'explore': True}
@@ -227,7 +227,7 @@ class AlgorithmConfig:
         Raises:
             ConfigError: everything that is wrong, each with its path.
 
-        Example:
+        Examples:
             >>> from epibatch.algorithms.ppo import PPOConfig
             >>> PPOConfig.from_dict({"environment": {"env": "CartPole-v1"}, "training": {"lr": 0.01}}).lr
             0.01

@@ -64,7 +64,7 @@ class APPORule(IMPALARule):
 class APPOConfig(FragmentConfig):
     """Settings of APPO (Luo et al. 2020), PPO whose runners never wait; names are RLlib's.
 
-    Example:
+    Examples:
         >>> config = APPOConfig().environment("CartPole-v1").training(clip_param=0.2, use_kl_loss=True)
         >>> config.clip_param, config.circular_buffer_num_batches
         (0.2, 8)

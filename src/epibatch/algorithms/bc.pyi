@@ -30,7 +30,7 @@ class BCRule(UpdateRule):
 class BCConfig(AlgorithmConfig):
     """Settings of behaviour cloning (Pomerleau 1991): the policy learns to act as recorded episodes do.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> episode = SingleAgentEpisode(
         ...     observations=[[0.0], [1.0], [2.0]], actions=[0, 1], rewards=[0.0, 0.0], len_lookback_buffer=0

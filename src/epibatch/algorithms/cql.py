@@ -139,7 +139,7 @@ class CQLConfig(SACConfig):
 
     An iteration draws 100,000 steps, of which each train batch is an update.
 
-    Example:
+    Examples:
         >>> config = CQLConfig().training(bc_iters=0, min_q_weight=1.0)
         >>> config.bc_iters, config.num_actions
         (0, 10)

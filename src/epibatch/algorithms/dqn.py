@@ -215,7 +215,7 @@ class DQNConfig(ReplayConfig):
     With `use_lstm` or `use_gru` in `model_config` it is R2D2 (Kapturowski et al. 2019): it learns from sequences of
     `max_seq_len` steps, from the states that were recorded before them.
 
-    Example:
+    Examples:
         >>> config = DQNConfig().environment("CartPole-v1").training(epsilon=[[0, 1.0], [5000, 0.04]], n_step=3)
         >>> config.n_step, config.replay_buffer_config["capacity"]
         (3, 100000)

@@ -83,7 +83,7 @@ class IMPALARule(UpdateRule):
 class IMPALAConfig(FragmentConfig):
     """Settings of IMPALA (Espeholt et al. 2018, arXiv:1802.01561), whose runners never wait; names are RLlib's.
 
-    Example:
+    Examples:
         >>> config = IMPALAConfig().environment("CartPole-v1").training(lr=1e-3, learner_queue_size=4)
         >>> config.train_batch_size, config.learner_queue_size
         (500, 4)

@@ -49,7 +49,7 @@ class IQLConfig(ReplayConfig):
 
     An iteration draws 100,000 steps, of which each train batch is an update.
 
-    Example:
+    Examples:
         >>> config = IQLConfig().training(expectile=0.9, beta=10.0)
         >>> config.expectile, config.train_batch_size
         (0.9, 256)

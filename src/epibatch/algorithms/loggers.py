@@ -36,7 +36,7 @@ class Logger(Protocol):
     Two further methods are called if they are there: `resume(rows)` once before the first `log` of a run that is
     gone on with, with the flat rows of the iterations up to its checkpoint, and `close()` when the run ends.
 
-    Example:
+    Examples:
         >>> class Printer:
         ...     def log(self, results):
         ...         print(results["training_iteration"])

@@ -41,7 +41,7 @@ class MARWILRule(UpdateRule):
 class MARWILConfig(AlgorithmConfig):
     """Settings of MARWIL (Wang et al. 2018), behaviour cloning in which better actions count more; names are RLlib's.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> episode = SingleAgentEpisode(
         ...     observations=[[0.0], [1.0], [2.0]], actions=[0, 1], rewards=[0.0, 1.0], terminated=True,

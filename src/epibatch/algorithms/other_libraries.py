@@ -104,7 +104,7 @@ def other_setting(name: str, known: Iterable[str] = ()) -> str:
     Returns:
         What to use, or "".
 
-    Example:
+    Examples:
         >>> other_setting("learning_rat")
         'use lr'
     """
@@ -118,7 +118,7 @@ def other_setting(name: str, known: Iterable[str] = ()) -> str:
 def setting_advice(name: str, known: Iterable[str]) -> str:
     """Say what to use in place of a setting that is not here: that of another library, or the nearest.
 
-    Example:
+    Examples:
         >>> setting_advice("n_epochs", ["lr", "gamma"])
         'use num_epochs'
         >>> setting_advice("gama", ["lr", "gamma"])
@@ -139,7 +139,7 @@ def unknown_attribute(cls: type, name: str, settings: Iterable[str]) -> str:
         name: what was asked for.
         settings: the names of its settings.
 
-    Example:
+    Examples:
         >>> class Config:
         ...     def training(self): ...
         >>> print(unknown_attribute(Config, "rollouts", ["lr"]))

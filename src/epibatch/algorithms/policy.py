@@ -258,7 +258,7 @@ class Policy(PolicyPipelines):
         ConfigError: the env-to-module pipeline has no input spaces.
         SpaceError: an observation space with parts that have no shape.
 
-    Example:
+    Examples:
         >>> from epibatch.algorithms.ppo import PPOConfig
         >>> algo = PPOConfig().environment("CartPole-v1").debugging(seed=0).build_algo()
         >>> policy = algo.get_policy()
@@ -358,7 +358,7 @@ class Policy(PolicyPipelines):
             NotAvailableError: a piece or the module cannot be exported; the message names it.
             StorageError: the file cannot be written.
 
-        Example:
+        Examples:
             >>> import tempfile
             >>> from epibatch.algorithms import load_exported
             >>> from epibatch.algorithms.ppo import PPOConfig
@@ -481,7 +481,7 @@ class MultiAgentPolicy(PolicyPipelines):
         mapping: The mapping function.
         **options: As for `Policy`.
 
-    Example:
+    Examples:
         >>> from epibatch.algorithms.ppo import PPOConfig
         >>> from epibatch.env_runner.multi_agent_env import make_multi_agent
         >>> config = PPOConfig().environment(make_multi_agent("CartPole-v1"), env_config={"num_agents": 2})

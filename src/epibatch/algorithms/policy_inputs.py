@@ -24,7 +24,7 @@ class PolicyInputs:
     Args:
         space: Of one observation.
 
-    Example:
+    Examples:
         >>> inputs = PolicyInputs(gym.spaces.Box(0, 1, (2,)))
         >>> inputs.observations([0.5, 0.5])
         (array([[0.5, 0.5]], dtype=float32), False)

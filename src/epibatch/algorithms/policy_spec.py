@@ -61,7 +61,7 @@ class PolicySpec:
     Raises:
         ConfigError: `policy_class` is given, or something is of another type.
 
-    Example:
+    Examples:
         >>> PolicySpec(config={"lr": 0.01})
         PolicySpec(config={'lr': 0.01})
     """
@@ -92,7 +92,7 @@ def policies_of(value: Any) -> dict[str, PolicySpec]:
     Raises:
         ConfigError: it is none of these; all that is wrong in one message.
 
-    Example:
+    Examples:
         >>> policies_of({"blue", "red"}) == policies_of({"blue": None, "red": {}})
         True
     """

@@ -29,7 +29,7 @@ __all__ = ["PPO", "PPOConfig"]
 class PPOConfig(AlgorithmConfig):
     """Settings of Proximal Policy Optimization (Schulman et al. 2017); defaults and methods are RLlib's.
 
-    Example:
+    Examples:
         >>> config = (
         ...     PPOConfig()
         ...     .environment("CartPole-v1")

@@ -35,7 +35,7 @@ def register_algorithm(name: str) -> Callable[[ConfigClassT], ConfigClassT]:
     Raises:
         RegistryError: the name is no identifier, or another class has it.
 
-    Example:
+    Examples:
         >>> from epibatch.algorithms.ppo import PPOConfig
         >>> config_class("ppo") is PPOConfig
         True
@@ -80,7 +80,7 @@ def _path_beside_name(cls: type[AlgorithmConfig]) -> str | None:
 def name_in_files(cls: type[AlgorithmConfig]) -> str:
     """Return what files call the algorithm of a config: its import path if a module registers the name, else the name.
 
-    Example:
+    Examples:
         >>> from epibatch.algorithms.ppo import PPOConfig
         >>> name_in_files(PPOConfig)
         'ppo'

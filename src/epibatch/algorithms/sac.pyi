@@ -66,7 +66,7 @@ class SACRule(UpdateRule):
 class SACConfig(ReplayConfig):
     """Settings of soft actor-critic (Haarnoja et al. 2018); names are RLlib's.
 
-    Example:
+    Examples:
         >>> config = SACConfig().environment("Pendulum-v1").training(initial_alpha=0.2, tau=0.01)
         >>> config.initial_alpha, config.train_batch_size
         (0.2, 256)

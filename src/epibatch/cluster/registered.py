@@ -61,7 +61,7 @@ class Registrations:
 def registrations() -> Registrations:
     """Return what was registered in this process.
 
-    Example:
+    Examples:
         >>> from epibatch.core.registry import register_env
         >>> register_env("my_env", lambda env_config: None)
         >>> "my_env" in registrations().envs

@@ -35,7 +35,7 @@ def discounted_sums(
         ColumnError: the counts do not add up to the rows.
         ConfigError: the one discount is not in [0, 1].
 
-    Example:
+    Examples:
         >>> discounted_sums([1.0, 1.0, 1.0, 5.0], counts=[3, 1], discount=0.5)
         array([1.75, 1.5 , 1.  , 5.  ])
     """
@@ -108,7 +108,7 @@ def td_errors(
     Raises:
         ColumnError: the arrays differ in length, or the counts do not add up to them.
 
-    Example:
+    Examples:
         >>> td_errors([1.0, 1.0, 0.0], [1.0, 2.0, 4.0], [False, False, False], counts=[3], gamma=0.5)
         array([1., 1., 0.])
         >>> td_errors([1.0, 1.0], [1.0, 2.0], [False, False], counts=[2], gamma=0.5, bootstrap_values=[4.0])
@@ -152,7 +152,7 @@ def generalized_advantages(
         gamma: discount in [0, 1].
         lambda_: trace decay in [0, 1].
 
-    Example:
+    Examples:
         >>> values = np.array([1.0, 2.0, 4.0])
         >>> errors = td_errors([1.0, 1.0, 0.0], values, [False] * 3, counts=[3], gamma=0.5)
         >>> generalized_advantages(errors, counts=[3], gamma=0.5, lambda_=1.0)
@@ -189,7 +189,7 @@ def vtrace(
     Returns:
         Corrections and advantages, [R] each; 0 in bootstrap rows.
 
-    Example:
+    Examples:
         >>> values = np.array([1.0, 2.0, 4.0])
         >>> errors = td_errors([1.0, 1.0, 0.0], values, [False] * 3, counts=[3], gamma=0.5)
         >>> vtrace(errors, np.log([0.5, 2.0, 1.0]), [False] * 3, counts=[3], gamma=0.5)
@@ -233,7 +233,7 @@ def compute_value_targets(
     Returns:
         float32 [R].
 
-    Example:
+    Examples:
         >>> compute_value_targets([1, 2, 3, 4], [1, 1, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0], 1.0, 1.0)
         array([3., 2., 1., 0.], dtype=float32)
     """

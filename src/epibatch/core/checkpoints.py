@@ -77,7 +77,7 @@ def save_state(path: str | os.PathLike[str], state: Any) -> Path:
             holds files that are no checkpoint's.
         StorageError: the disk is full, say; the checkpoint that may be there is still whole.
 
-    Example:
+    Examples:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = save_state(Path(folder) / "best", {"step": 10, ("a", 1): np.arange(2)})
         ...     load_state(path)
@@ -448,7 +448,7 @@ class Checkpointable:
 
     Subclasses implement `get_state` and `set_state`.
 
-    Example:
+    Examples:
         >>> class Counter(Checkpointable):
         ...     n = 0
         ...     def get_state(self, components=None, *, not_components=None, **kwargs):

@@ -22,7 +22,7 @@ __all__ = [
 class Columns:
     """The column names that pieces, modules and losses agree on (the strings are RLlib's).
 
-    Example:
+    Examples:
         >>> Columns.OBS, Columns.ACTION_LOGP
         ('obs', 'action_logp')
     """
@@ -79,7 +79,7 @@ _MEANT = {other: name for name, others in _ALSO_CALLED.items() for other in othe
 def canonical_column(name: str) -> str:
     """The column that is called so elsewhere; the name itself if none is.
 
-    Example:
+    Examples:
         >>> canonical_column("observations"), canonical_column("obs"), canonical_column("my_column")
         ('obs', 'obs', 'my_column')
     """
@@ -89,7 +89,7 @@ def canonical_column(name: str) -> str:
 def nearest_column(name: str, known: Iterable[str]) -> str:
     """As `nearest`, for a column that is not there, by its names elsewhere too.
 
-    Example:
+    Examples:
         >>> nearest_column("observations", ["actions", "obs"])
         "did you mean 'obs'? Known: actions, obs"
     """
@@ -109,7 +109,7 @@ def add_column_hint(
         advice: A sentence to add, as a note.
         meant: What the columns are of, for the note.
 
-    Example:
+    Examples:
         >>> error = KeyError("reward")
         >>> add_column_hint(error, {"obs": 1, "rewards": 2})
         >>> str(error)
@@ -161,7 +161,7 @@ class TrackedBatch(dict[str, Any]):
     Attributes:
         of_loss: The same columns for a loss, which records its reads apart from those of the module; or None.
 
-    Example:
+    Examples:
         >>> read = set()
         >>> batch = TrackedBatch({"obs": 1, "rewards": 2, "t": 3}, read)
         >>> batch["obs"], batch.get("rewards"), sorted(read)

@@ -28,7 +28,7 @@ def load_object(path: str, where: str, kind: str = "class") -> Any:
     Raises:
         RegistryError: the path has no such form, the module cannot be imported, or has no such name.
 
-    Example:
+    Examples:
         >>> load_object("math:floor", "an example", "function")(2.5)
         2
     """
@@ -80,7 +80,7 @@ def import_extra(module: str, extra: str, purpose: str) -> Any:
     Raises:
         MissingExtraError: the module, or one that it needs, is not installed.
 
-    Example:
+    Examples:
         >>> import_extra("no_such_module", "video", "videos")
         Traceback (most recent call last):
             ...
@@ -100,7 +100,7 @@ def import_extra(module: str, extra: str, purpose: str) -> Any:
 def is_rllib_class(kind: type) -> bool:
     """True if a class comes from RLlib, or inherits from such a class.
 
-    Example:
+    Examples:
         >>> is_rllib_class(dict)
         False
     """

@@ -17,7 +17,7 @@ class kept_property(Generic[T]):
     Args:
         compute: Returns the value of an object.
 
-    Example:
+    Examples:
         >>> class Circle:
         ...     def __init__(self, radius):
         ...         self.radius = radius

@@ -29,7 +29,7 @@ def public_names(package: str) -> dict[str, str]:
     Args:
         package: The package's `__name__`.
 
-    Example:
+    Examples:
         >>> public_names("epibatch.learner")["PPOLoss"]
         'epibatch.learner.ppo_loss'
     """
@@ -54,7 +54,7 @@ def lazy_exports(
         package: The package's `__name__`.
         renamed: The names that are gone, each with what to use in its place. Importing one is a named error.
 
-    Example:
+    Examples:
         >>> getattr_, dir_ = lazy_exports("epibatch.learner")
         >>> getattr_("PPOLoss").__name__
         'PPOLoss'
@@ -87,7 +87,7 @@ class MovedAttribute:
     Args:
         advice: What to use.
 
-    Example:
+    Examples:
         >>> class Model:
         ...     predict = MovedAttribute("use act()")
         >>> Model.predict

@@ -15,7 +15,7 @@ class MaskedColumn(NamedTuple):
         value: array or tensor [rows, ...], or a struct of them; the content of rows without a value is arbitrary.
         mask: bool [rows], True where the row has a value.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from epibatch.core.structs import map_struct
         >>> map_struct(lambda leaf: leaf[1:], MaskedColumn(np.array([7.0, 0.0]), np.array([True, False])))

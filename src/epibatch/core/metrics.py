@@ -231,7 +231,7 @@ class MetricsLogger:
     Args:
         times_pieces: whether a pipeline that is called with this logger logs the seconds of its pieces in it.
 
-    Example:
+    Examples:
         >>> metrics = MetricsLogger()
         >>> for step in range(4):
         ...     metrics.log_value("loss", step, window=2)
@@ -303,7 +303,7 @@ class MetricsLogger:
     ) -> _Timer:
         """A context manager that logs the seconds spent in its block; options as for `log_value`.
 
-        Example:
+        Examples:
             >>> metrics = MetricsLogger()
             >>> with metrics.log_time(("timers", "sample")):
             ...     pass
@@ -348,7 +348,7 @@ class MetricsLogger:
     def take(self) -> dict[str, Any]:
         """Return what was logged since the last call, as data for `add_from`; keys with `clear_on_reduce` start over.
 
-        Example:
+        Examples:
             >>> here, there = MetricsLogger(), MetricsLogger()
             >>> for value in (1.0, 2.0, 6.0):
             ...     there.log_value("loss", value)

@@ -142,7 +142,7 @@ def padded_layout(counts: npt.ArrayLike, max_seq_len: int) -> SequenceLayout:
         ColumnError: counts are not a one-dimensional array of integers >= 0.
         ConfigError: max_seq_len is no integer >= 1.
 
-    Example:
+    Examples:
         >>> layout = padded_layout([5, 3], max_seq_len=4)
         >>> layout.seq_lens, layout.sequence_chunks
         (array([4, 1, 3]), array([0, 0, 1]))
@@ -197,7 +197,7 @@ def placed_layout(counts: Ints, places: Ints, shape: tuple[int, int]) -> Sequenc
         places: int64 [R], the place of each row in the layout flattened to `[B * T]`; each at most once.
         shape: B and T.
 
-    Example:
+    Examples:
         >>> layout = placed_layout(np.array([2, 1]), np.array([1, 3, 0]), (2, 2))
         >>> pad(np.array([10, 20, 30]), layout)
         array([[30, 10],
@@ -215,7 +215,7 @@ def pad(rows: npt.NDArray[Any], layout: SequenceLayout) -> npt.NDArray[Any]:
     Raises:
         ColumnError: `rows` has another number of rows than the layout.
 
-    Example:
+    Examples:
         >>> pad(np.arange(1, 6), padded_layout([5], max_seq_len=3))
         array([[1, 2, 3],
                [4, 5, 0]])
@@ -240,7 +240,7 @@ def unpad(padded: npt.NDArray[Any], layout: SequenceLayout) -> npt.NDArray[Any]:
     Raises:
         ColumnError: `padded` does not start with the layout's `[B, T]`.
 
-    Example:
+    Examples:
         >>> layout = padded_layout([5, 2], max_seq_len=3)
         >>> unpad(pad(np.arange(7), layout), layout)
         array([0, 1, 2, 3, 4, 5, 6])
@@ -263,7 +263,7 @@ def create_mask_and_seq_lens(episode_len: int, T: int) -> tuple[list[Bools], lis
     Returns:
         One bool [T] mask and one length per sequence.
 
-    Example:
+    Examples:
         >>> create_mask_and_seq_lens(4, 3)
         ([array([ True,  True,  True]), array([ True, False, False])], [3, 1])
     """
@@ -286,7 +286,7 @@ def split_and_zero_pad(item_list: Sequence[Any], max_seq_len: int) -> list[Any]:
     Raises:
         ColumnError: the list is empty, or its items differ in nesting or shape.
 
-    Example:
+    Examples:
         >>> split_and_zero_pad([1.0, 2.0, 3.0], 2)
         [array([1., 2.]), array([3., 0.])]
     """
@@ -319,7 +319,7 @@ def split_and_zero_pad_n_episodes(nd_array: Any, episode_lens: Sequence[int], ma
     Raises:
         ColumnError: the rows do not add up to the episodes' lengths.
 
-    Example:
+    Examples:
         >>> split_and_zero_pad_n_episodes(np.arange(1, 6), [3, 2], 2)
         [array([1, 2]), array([3, 0]), array([4, 5])]
     """
@@ -345,7 +345,7 @@ def split_trajectories(columns: Mapping[str, Any], ids: str = Columns.EPS_ID) ->
     Raises:
         ColumnError: neither ids nor flags, or columns with different numbers of rows.
 
-    Example:
+    Examples:
         >>> flags = np.array([False, False, True, False])
         >>> batch, layout = split_trajectories({"obs": np.arange(1, 5), "terminateds": flags})
         >>> batch["obs"]
@@ -387,7 +387,7 @@ def unpad_data_if_necessary(episode_lens: Sequence[int], data: npt.NDArray[Any])
     Raises:
         ColumnError: the data has more than two axes, or fewer or more sequences than the episodes need.
 
-    Example:
+    Examples:
         >>> unpad_data_if_necessary([3, 1], np.array([[1, 2], [3, 0], [4, 0]]))
         array([1, 2, 3, 4])
     """

@@ -55,7 +55,7 @@ def wrong_values(cls: type, values: Mapping[str, Any]) -> dict[str, tuple[str, s
         cls: the class.
         values: keyword -> value.
 
-    Example:
+    Examples:
         >>> from epibatch.connectors.common import FrameStacking
         >>> wrong_values(FrameStacking, {"num_frames": "4"})
         {'num_frames': ('a valid integer', "str '4'")}

@@ -18,7 +18,7 @@ def plain_key(key: Any) -> Any:
     Raises:
         TypeError: a key of another type.
 
-    Example:
+    Examples:
         >>> plain_key((np.str_("red"), np.int64(0)))
         ('red', 0)
     """
@@ -38,7 +38,7 @@ def plain_key(key: Any) -> Any:
 def key_text(key: Any) -> str:
     """A key as text, in which NumPy's values look like Python's; keys of other types as `str` gives them.
 
-    Example:
+    Examples:
         >>> key_text(("red", np.int64(0)))
         "('red', 0)"
     """

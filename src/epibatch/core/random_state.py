@@ -89,7 +89,7 @@ def _invalid_state(where: str, expected: str, found: str) -> CheckpointError:
 def random_state_apart(seed: int) -> Iterator[None]:
     """Seed the generators for what runs inside; afterwards they are where they were.
 
-    Example:
+    Examples:
         >>> seed_everything(0)
         >>> with random_state_apart(7):
         ...     inside = random.random()

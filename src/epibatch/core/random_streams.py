@@ -22,7 +22,7 @@ def random_stream(source: int | np.random.SeedSequence | None, *path: str | int)
     Raises:
         ConfigError: a number below 0, or no whole number.
 
-    Example:
+    Examples:
         >>> random_stream(7, "runner", 1).generate_state(2)
         array([3334956859, 2437877780], dtype=uint32)
         >>> seed_of(random_stream(7, "runner", 2)) == seed_of(random_stream(random_stream(7, "runner"), 2))

@@ -94,7 +94,7 @@ class PieceEntry:
 def snake_case(class_name: str) -> str:
     """Return the registered form of a class name.
 
-    Example:
+    Examples:
         >>> snake_case("FrameStacking"), snake_case("AddOneTsToEpisodes"), snake_case("LSTMState")
         ('frame_stacking', 'add_one_ts_to_episodes', 'lstm_state')
     """
@@ -108,7 +108,7 @@ def snake_case(class_name: str) -> str:
 def built_in_pieces() -> dict[str, str]:
     """Return the registered name of each piece of epibatch with its `module:Class`; nothing is imported.
 
-    Example:
+    Examples:
         >>> built_in_pieces()["frame_stacking"]
         'epibatch.connectors.common.frame_stacking:FrameStacking'
     """
@@ -163,7 +163,7 @@ def register(name: Any = None) -> Any:
         RegistryError: the name is taken by another class, or is not a plain identifier.
         PieceError: it is no subclass of ConnectorV2.
 
-    Example:
+    Examples:
         >>> from epibatch.connectors import ConnectorV2
         >>> @register("double_rewards")
         ... class DoubleRewards(ConnectorV2):
@@ -243,7 +243,7 @@ def piece_class(name: str, *, allow_imports: bool = False) -> type:
         RegistryError: the name is taken twice, an import path is not allowed, or its class cannot be loaded.
         PieceError: what the name leads to is no connector piece.
 
-    Example:
+    Examples:
         >>> piece_class("frame_stacking").__name__
         'FrameStacking'
     """
@@ -319,7 +319,7 @@ def _import_class(path: str, allow_imports: bool) -> type:
 def counterparts(cls: type) -> dict[str, list[str]]:
     """Return the classes of other libraries, by library, that a class's docstring lists under "Counterparts:".
 
-    Example:
+    Examples:
         >>> counterparts(piece_class("frame_stacking"))
         {'RLlib': ['FrameStacking'], 'TorchRL': ['CatFrames']}
     """
@@ -337,7 +337,7 @@ def pieces_of_counterpart(name: str) -> tuple[str, list[str]]:
     Returns:
         A sentence that says so, and the pieces' registered names; ("", []) if no piece has it.
 
-    Example:
+    Examples:
         >>> pieces_of_counterpart("CatFrames")
         ("TorchRL's CatFrames is frame_stacking here", ['frame_stacking'])
     """
@@ -361,7 +361,7 @@ def registered_pieces() -> dict[str, type]:
 def registered_name(cls: type) -> str | None:
     """Return the name that `register` gave a class; None if it gave none.
 
-    Example:
+    Examples:
         >>> registered_name(int) is None
         True
     """
@@ -374,7 +374,7 @@ def piece_name(cls: type) -> str:
     Raises:
         PieceError: the class has no name and no import path (it was made in a function or a script).
 
-    Example:
+    Examples:
         >>> from epibatch.connectors.common import FrameStacking
         >>> piece_name(FrameStacking)
         'frame_stacking'
@@ -454,7 +454,7 @@ def build_piece(spec: PieceSpec, *, allow_imports: bool = False) -> Any:
         RegistryError: the name is an import path and imports are not allowed.
         PieceError: wrong, missing or unusable constructor keywords.
 
-    Example:
+    Examples:
         >>> type(build_piece({"piece": "frame_stacking", "num_frames": 4})).__name__
         'FrameStacking'
     """
@@ -529,7 +529,7 @@ def plain_data(value: Any) -> Any:
     Raises:
         TypeError: something in it is none of these; the message names its type.
 
-    Example:
+    Examples:
         >>> plain_data({"shape": (3, 2), "scale": np.float32(0.5)})
         {'shape': [3, 2], 'scale': 0.5}
     """
@@ -569,7 +569,7 @@ def register_env(name: str, env_creator: Callable[..., Any]) -> None:
     Raises:
         RegistryError: the name is empty or the factory is not callable.
 
-    Example:
+    Examples:
         >>> register_env("tiny", lambda env_config: "an env")
         >>> env_creator("tiny")({})
         'an env'

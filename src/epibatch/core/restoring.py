@@ -72,7 +72,7 @@ def check_like(where: str, state: Any, template: Any) -> None:
     Raises:
         CheckpointError: they differ; the message says where.
 
-    Example:
+    Examples:
         >>> check_like("a filter", {"mean": np.zeros(3), "count": 7}, {"mean": np.ones(3), "count": 0})
         >>> check_like("a filter", {"mean": np.zeros(4), "count": 7}, {"mean": np.ones(3), "count": 0})
         Traceback (most recent call last):

@@ -28,7 +28,7 @@ def device_name(device: object) -> str:
     Raises:
         ValueError: it names no device, or "meta", which has no tensor values.
 
-    Example:
+    Examples:
         >>> device_name("cuda:1")
         'cuda:1'
     """
@@ -79,7 +79,7 @@ def usable_device(device: torch.device | str, where: str) -> torch.device:
 def preserve_random_state() -> Iterator[None]:
     """Put the random states of Python, of NumPy and, if it is loaded, of torch back at the end.
 
-    Example:
+    Examples:
         >>> random.seed(0)
         >>> with preserve_random_state():
         ...     inside = random.random()

@@ -18,7 +18,7 @@ def value_at(schedule: Schedule, num_env_steps: int) -> float:
         schedule: A number, or the points; the form is RLlib's.
         num_env_steps: Environment steps so far.
 
-    Example:
+    Examples:
         >>> value_at([[0, 1.0], [100, 0.5]], 50), value_at([[0, 1.0], [100, 0.5]], 200), value_at(0.1, 7)
         (0.75, 0.5, 0.1)
     """

@@ -43,7 +43,7 @@ class SealedArrays:
         make: Returns the arrays.
         file: Their file; states of the same arrays have the same one.
 
-    Example:
+    Examples:
         >>> part = SealedArrays(lambda: [np.arange(3)], SealedFile())
         >>> part.arrays()
         [array([0, 1, 2])]

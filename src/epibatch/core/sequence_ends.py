@@ -68,7 +68,7 @@ def sequence_layout(
         ConfigError: an unknown end; k outside of [0, T); k > 0 with an end that has no sequences to burn in.
         ColumnError: counts are not a one-dimensional array of integers >= 0.
 
-    Example:
+    Examples:
         >>> layout = sequence_layout([5, 3], 4, end="overlap")
         >>> layout.offsets, layout.seq_lens
         (array([0, 1, 0]), array([4, 4, 3]))
@@ -120,7 +120,7 @@ def random_layout(
         ConfigError: k outside of [0, T), or `short` is neither.
         ColumnError: counts are not a one-dimensional array of integers >= 0.
 
-    Example:
+    Examples:
         >>> layout = random_layout([5, 2], 3, [0.9, 0.9])
         >>> layout.offsets, layout.seq_lens
         (array([2, 0]), array([3, 2]))
@@ -146,7 +146,7 @@ def without_burn_in(layout: SequenceLayout, burn_in: int) -> SequenceLayout:
         layout: one that was made with `burn_in`.
         burn_in: k.
 
-    Example:
+    Examples:
         >>> layout = sequence_layout([6], 4, burn_in=2)
         >>> layout.offsets, without_burn_in(layout, 2).offsets
         (array([0, 0, 2]), array([0, 2, 4]))
@@ -172,7 +172,7 @@ def joined_layout(layouts: Sequence[SequenceLayout], order: npt.ArrayLike) -> Se
         layouts: of each group; made with the same settings.
         order: how to take their chunks, one group after the other, in the order of all chunks: int64 [chunks].
 
-    Example:
+    Examples:
         >>> layouts = [sequence_layout([5], 2, end="drop"), sequence_layout([3], 2, end="drop")]
         >>> joined_layout(layouts, [1, 0]).sequence_chunks
         array([0, 1, 1])

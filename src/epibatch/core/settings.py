@@ -274,7 +274,7 @@ def not_available(text: str) -> PydanticCustomError:
 class ErrorList:
     """Collects what is wrong with settings, to report all of it in one error.
 
-    Example:
+    Examples:
         >>> errors = ErrorList()
         >>> errors.add("training.lr", "must be above 0, found -1")
         >>> len(errors)

@@ -72,7 +72,7 @@ class RunningMoments:
         count: Number of rows, an int; of each column, float64 [size], since `add` was given `present`.
         largest: The largest absolute value that this object has counted; it is no part of the state.
 
-    Example:
+    Examples:
         >>> moments = RunningMoments(1)
         >>> moments.add(np.array([[1.0], [2.0]]))
         >>> moments.add(np.array([[6.0]]))
@@ -240,7 +240,7 @@ class SharedMoments:
     Attributes:
         total: Both together.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> copies = [SharedMoments.nothing({"x": [1]}) for _ in range(2)]
         >>> for _ in range(2):  # two rounds
@@ -368,7 +368,7 @@ def rebased(state: Any, base: Any) -> Any:
     Returns:
         The state, in new dicts; arrays are shared with `state` and `base`.
 
-    Example:
+    Examples:
         >>> base = SharedMoments.nothing({"x": [1]})
         >>> base.add(np.array([[1.0], [2.0]]))
         >>> base = merge_shared_moments([base.to_state()], "example")
@@ -396,7 +396,7 @@ def unsynchronised(state: Any) -> Any:
     Returns:
         The state, in new dicts; wherever a dict has `synchronised` and `since`, the numbers of the first are 0.
 
-    Example:
+    Examples:
         >>> unsynchronised({"piece": {"synchronised": {"count": 7}, "since": {"count": 2}}})
         {'piece': {'synchronised': {'count': 0}, 'since': {'count': 2}}}
     """
@@ -436,7 +436,7 @@ def pooled_moments(parts: Sequence[Floats]) -> Floats:
     Args:
         parts: What `moments_of` gave for each part, float64 [3]; or several of these side by side, [3, ...].
 
-    Example:
+    Examples:
         >>> pooled_moments([moments_of(np.array([1.0, 2.0])), moments_of(np.array([6.0]))])
         array([ 3.,  3., 14.])
     """

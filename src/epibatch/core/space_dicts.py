@@ -26,7 +26,7 @@ def space_to_dict(space: gym.Space[Any]) -> dict[str, Any]:
     Raises:
         SpaceError: the space, or one inside it, is of a class that cannot be described.
 
-    Example:
+    Examples:
         >>> space_to_dict(spaces.Discrete(3, start=1))
         {'type': 'Discrete', 'n': 3, 'start': 1, 'dtype': 'int64'}
     """
@@ -47,7 +47,7 @@ def space_from_dict(d: dict[str, Any]) -> gym.Space[Any]:
     Raises:
         SpaceError: an unknown type, or missing or unfit entries.
 
-    Example:
+    Examples:
         >>> space_from_dict({"type": "Box", "low": "-inf", "high": 1.0, "shape": [2], "dtype": "float32"})
         Box(-inf, 1.0, (2,), float32)
     """

@@ -78,7 +78,7 @@ _ADVICE: dict[type, str] = {
 def encoding_advice(space: gym.Space[Any]) -> str:
     """Return the advice about a part of an observation that is no array of one shape, for messages.
 
-    Example:
+    Examples:
         >>> encoding_advice(spaces.Text(5)).partition(",")[0]
         'encode the text as an array of one length'
     """
@@ -89,7 +89,7 @@ def encoding_advice(space: gym.Space[Any]) -> str:
 def get_base_struct_from_space(space: Any) -> Any:
     """The nested dict and tuple of spaces that a Dict or Tuple space stands for; other spaces are leaves.
 
-    Example:
+    Examples:
         >>> get_base_struct_from_space(spaces.Dict(a=spaces.Tuple([spaces.Discrete(2)])))
         {'a': (Discrete(2),)}
     """
@@ -114,7 +114,7 @@ def space_of_struct(struct: Any) -> Any:
 def map_space(function: Callable[[Any], Any], space: Any) -> Any:
     """A space with `function` applied to each part that is neither Dict nor Tuple.
 
-    Example:
+    Examples:
         >>> map_space(lambda leaf: spaces.Discrete(leaf.n + 1), spaces.Dict(a=spaces.Discrete(2)))
         Dict('a': Discrete(3))
     """
@@ -148,7 +148,7 @@ def check_row(space: gym.Space[Any], row: Any, where: str) -> None:
     Raises:
         SpaceError: another nesting, another leaf shape, or a leaf that is not a number of the right kind.
 
-    Example:
+    Examples:
         >>> check_row(spaces.Box(0, 1, (2,)), np.zeros(2), "observation")
     """
     if type(space) is spaces.Box and type(row) is np.ndarray and row.shape == space._shape and row.dtype.kind in "fiub":
@@ -185,7 +185,7 @@ def integer_limits(space: gym.Space[Any] | None) -> tuple[Any, ...] | None:
 
     An empty tuple stands for a Dict or Tuple with such a part, None for a space without integers.
 
-    Example:
+    Examples:
         >>> integer_limits(spaces.Discrete(3, start=1)), integer_limits(spaces.Box(0, 1))
         ((1, 4), None)
     """
@@ -214,7 +214,7 @@ def fitting_action(space: gym.Space[Any], action: Any, where: str) -> Any:
     Raises:
         SpaceError: integers outside of their space, or another nesting or shape.
 
-    Example:
+    Examples:
         >>> int(fitting_action(spaces.Discrete(2), 1.0, "action"))
         1
     """
@@ -340,7 +340,7 @@ def exact_fill_value(dtype: np.dtype[Any], fill: float, where: str) -> Any:
     Raises:
         ColumnError: `dtype` cannot hold it: as for `fill_value`, and a fraction among integers or bools.
 
-    Example:
+    Examples:
         >>> exact_fill_value(np.dtype(np.int8), -1.0, "a view")
         array(-1, dtype=int8)
     """
@@ -358,7 +358,7 @@ def promoting_fill_value(dtype: np.dtype[Any], fill: Any) -> Any:
     Raises:
         ColumnError: no type holds both, as for text among numbers.
 
-    Example:
+    Examples:
         >>> ints = np.dtype(np.int32)
         >>> promoting_fill_value(ints, -1.0).dtype, promoting_fill_value(ints, 0.5).dtype
         (dtype('int32'), dtype('float64'))
@@ -414,7 +414,7 @@ class EnvActions:
         clip: whether to cut actions to the bounds.
         from_low: whether integer Boxes' actions count from the lower bound without `normalize` too.
 
-    Example:
+    Examples:
         >>> to_env = EnvActions(spaces.Dict(a=spaces.Box(-2, 4, (1,)), b=spaces.Box(3, 9, (), int)))
         >>> to_env({"a": np.array([[0.5], [7.0]], np.float32), "b": np.array([0, 6])})
         {'a': array([[2.5],
@@ -456,7 +456,7 @@ class EnvActions:
     def undo(self, actions: Any) -> Any:
         """Return the module's actions of which these are made: members of the space, one or `[rows, ...]`.
 
-        Example:
+        Examples:
             >>> EnvActions(spaces.Box(-2, 4, (1,))).undo(np.array([[2.5], [4.0]], np.float32))
             array([[0.5],
                    [1. ]], dtype=float32)
@@ -625,7 +625,7 @@ class _TensorEncoder:
 def clip_action(action: Any, action_space: Any) -> Any:
     """Clip the Box leaves of an action (or batch of actions) to their bounds.
 
-    Example:
+    Examples:
         >>> clip_action(np.array([3.0]), spaces.Box(-1, 1, (1,)))
         array([1.])
     """
@@ -642,7 +642,7 @@ def unsquash_action(action: Any, action_space_struct: Any) -> Any:
         action: one action or a batch of actions (leading axes).
         action_space_struct: the action space, or its nested dict and tuple of spaces.
 
-    Example:
+    Examples:
         >>> unsquash_action(np.array([0.5]), spaces.Box(-2, 4, (1,)))
         array([2.5])
     """
@@ -663,7 +663,7 @@ def normalize_action(action: Any, action_space_struct: Any) -> Any:
 
     Entries without two finite bounds, integer Boxes and other leaves are left as they are.
 
-    Example:
+    Examples:
         >>> normalize_action(np.array([2.5]), spaces.Box(-2, 4, (1,)))
         array([0.5])
     """
@@ -695,7 +695,7 @@ def choice_counts(space: gym.Space[Any] | None) -> list[int]:
     Raises:
         SpaceError: actions that are not chosen among a few.
 
-    Example:
+    Examples:
         >>> choice_counts(gym.spaces.MultiDiscrete([2, 3]))
         [2, 3]
     """
@@ -738,7 +738,7 @@ def random_legal_actions(space: gym.Space[Any], mask: Mask, rng: np.random.Gener
     Returns:
         An array [rows, ...] of the space's type.
 
-    Example:
+    Examples:
         >>> mask = np.array([[False, True, False], [False, False, True]])
         >>> random_legal_actions(gym.spaces.Discrete(3, start=5), mask, np.random.default_rng(0))
         array([6, 7])
@@ -757,7 +757,7 @@ def random_legal_actions(space: gym.Space[Any], mask: Mask, rng: np.random.Gener
 def space_like(shape: tuple[int, ...], dtype: Any) -> spaces.Box | None:
     """Return the Box of all arrays of a shape and a type; None for types without a Box: complex numbers, strings.
 
-    Example:
+    Examples:
         >>> space_like((2,), np.dtype(np.uint8)), space_like((2,), np.dtype(np.complex64))
         (Box(0, 255, (2,), uint8), None)
     """
@@ -789,7 +789,7 @@ def infer_spaces(batch: Any, *, discrete: bool | Sequence[str] = False) -> gym.S
             that does not exist, or whose part has no integers.
         ColumnError: a list of rows of different shapes or nesting.
 
-    Example:
+    Examples:
         >>> batch = {"obs": np.zeros((8, 4), np.float32), "actions": np.array([0, 2, 1])}
         >>> infer_spaces(batch, discrete=["actions"])
         Dict('actions': Discrete(3), 'obs': Box(-inf, inf, (4,), float32))
@@ -851,7 +851,7 @@ def fill_row(space: gym.Space[Any], value: Any) -> Any:
         SpaceError: a leaf has no shape or type (Text, Graph, Sequence).
         ColumnError: a leaf's type cannot hold the value.
 
-    Example:
+    Examples:
         >>> fill_row(spaces.Box(0, 1, (2,)), 0.0)
         array([0., 0.], dtype=float32)
     """
@@ -896,7 +896,7 @@ def get_dummy_batch_for_space(
     Raises:
         SpaceError: a leaf has no shape or type and cannot be filled.
 
-    Example:
+    Examples:
         >>> get_dummy_batch_for_space(spaces.Discrete(3), 2, one_hot_discrete=True).shape
         (2, 3)
     """
@@ -940,7 +940,7 @@ def one_hot(
     Raises:
         SpaceError: `x` is not integral, or an integer lies outside [0, depth).
 
-    Example:
+    Examples:
         >>> one_hot([2, 0], 3)
         array([[0., 0., 1.],
                [1., 0., 0.]], dtype=float32)
@@ -972,7 +972,7 @@ def one_hot_multidiscrete(x: npt.ArrayLike, depths: Sequence[int]) -> npt.NDArra
     Raises:
         SpaceError: the last axis does not have one entry per depth, or an entry is out of range.
 
-    Example:
+    Examples:
         >>> one_hot_multidiscrete([1, 2], [2, 3])
         array([0., 1., 0., 0., 1.], dtype=float32)
     """
@@ -997,7 +997,7 @@ def one_hot_column(data: Any, space: Any) -> Any:
     Raises:
         SpaceError: a value lies outside its space.
 
-    Example:
+    Examples:
         >>> one_hot_column(np.array([5, 6]), spaces.Discrete(2, start=5))
         array([[1., 0.],
                [0., 1.]], dtype=float32)
@@ -1026,7 +1026,7 @@ def flatten_inputs_to_1d_tensor(
         time_axis: a time axis follows the batch axis.
         batch_axis: there is a batch axis.
 
-    Example:
+    Examples:
         >>> flatten_inputs_to_1d_tensor({"a": np.ones((4, 2)), "b": np.ones((4, 3, 3))}).shape
         (4, 11)
     """

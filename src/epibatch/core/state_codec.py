@@ -36,7 +36,7 @@ def encode_state(state: Any) -> tuple[Any, dict[str, np.ndarray[Any, Any]]]:
     Raises:
         CheckpointError: something else, or an object array; the message names its place.
 
-    Example:
+    Examples:
         >>> encode_state({"n": 3, "w": np.ones(2)})
         ({'n': 3, 'w': {'$': 'array', 'name': 'a0'}}, {'a0': array([1., 1.])})
     """
@@ -192,7 +192,7 @@ def select_components(
     Raises:
         UnknownNameError: a name that is none of the parts'.
 
-    Example:
+    Examples:
         >>> select_components({"weights": dict, "counts": list}, None, "weights")
         {'counts': []}
     """

@@ -100,7 +100,7 @@ def _leaves_like(forms: tuple[Form, ...], structs: Iterable[Any]) -> list[Any]:
 def form_text(form: Form) -> str:
     """Spell a form for a message.
 
-    Example:
+    Examples:
         >>> form_text(form_of({"a": 1, "b": (2, 3)}))
         '{a: leaf, b: (leaf, leaf)}'
     """
@@ -115,7 +115,7 @@ def form_text(form: Form) -> str:
 def paths_of(form: Form) -> list[str]:
     """Return the index expressions of the leaves of a form, in their order.
 
-    Example:
+    Examples:
         >>> paths_of(form_of({"a": 1, "b": (2, {"c": 3})}))
         ["['a']", "['b'][0]", "['b'][1]['c']"]
     """
@@ -162,7 +162,7 @@ class BatchedNdArray(np.ndarray[Any, Any]):
 
     The tag is a view and copies nothing. In a nested item each leaf is tagged by itself.
 
-    Example:
+    Examples:
         >>> rows = BatchedNdArray(np.zeros((3, 2)))
         >>> batch([rows, rows], individual_items_already_have_batch_dim="auto").shape
         (6, 2)
@@ -185,7 +185,7 @@ def batch(list_of_structs: Sequence[Any], *, individual_items_already_have_batch
     Raises:
         ColumnError: no items, items of different nesting, or leaves whose shapes do not fit together.
 
-    Example:
+    Examples:
         >>> batch([{"a": 1}, {"a": 2}])
         {'a': array([1, 2])}
     """
@@ -264,7 +264,7 @@ def unbatch(batched_struct: Any) -> list[Any]:
     Raises:
         ColumnError: a leaf has no batch axis, or leaves differ in their number of rows.
 
-    Example:
+    Examples:
         >>> unbatch({"a": np.array([1, 2])}) == [{"a": 1}, {"a": 2}]
         True
     """
@@ -288,7 +288,7 @@ def flatten_to_single_ndarray(input_: Any) -> Array:
 
     Dict entries go by sorted key, whatever their order of insertion; lists are opened too.
 
-    Example:
+    Examples:
         >>> flatten_to_single_ndarray({"b": 1.0, "a": np.ones((2, 2))})
         array([1., 1., 1., 1., 1.])
     """
@@ -318,7 +318,7 @@ def sorted_struct(struct: Any) -> Any:
 def sorted_leaves(struct: Any) -> list[Any]:
     """The leaves of a structure, dict entries by sorted key.
 
-    Example:
+    Examples:
         >>> sorted_leaves({"b": (1, 2), "a": 0})
         [0, 1, 2]
     """
@@ -336,7 +336,7 @@ def convert_to_numpy(x: Any, reduce_type: bool = False) -> Any:
         x: a structure whose leaves are tensors, arrays or anything else (left as it is); lists are opened too.
         reduce_type: make floating arrays float32. Integers keep their type: ids above 2**31 survive.
 
-    Example:
+    Examples:
         >>> convert_to_numpy({"a": np.zeros(2)}, reduce_type=True)["a"].dtype
         dtype('float32')
     """
@@ -361,7 +361,7 @@ def make_action_immutable(obj: Any) -> Any:
     Anything else is returned as it is. `tree.traverse(make_action_immutable, action, top_down=False)` does it for all
     nodes of a nested action.
 
-    Example:
+    Examples:
         >>> make_action_immutable(np.zeros(2)).flags.writeable
         False
     """

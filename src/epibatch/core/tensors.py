@@ -38,7 +38,7 @@ def convert_to_torch_tensor(struct: Any, device: Any = None, pin_memory: bool = 
     Raises:
         ColumnError: a list of numbers is ragged.
 
-    Example:
+    Examples:
         >>> out = convert_to_torch_tensor({"obs": np.zeros((2, 4)), "info": np.array(["a"])})
         >>> out["obs"].dtype, out["info"].dtype
         (torch.float32, dtype('<U1'))
@@ -101,7 +101,7 @@ def try_import_torch(error: bool = False) -> tuple[Any, Any]:
     Args:
         error: not needed; RLlib raises if it is True and torch is missing.
 
-    Example:
+    Examples:
         >>> torch_, nn = try_import_torch()
         >>> nn is torch_.nn
         True

@@ -43,7 +43,7 @@ def override(parent: Callable[..., Any], /) -> Callable[..., Any]: ...
 def override(parent: Any, /) -> Any:
     """Mark a method as overriding one of `parent`; also usable bare.
 
-    Example:
+    Examples:
         >>> class Base:
         ...     pass
         >>> class Child(Base):
@@ -68,7 +68,7 @@ def PublicAPI(*target: Any, **options: Any) -> Any:
     `DeveloperAPI`, `OverrideToImplementCustomLogic` and `OverrideToImplementCustomLogic_CallToSuperRecommended` are
     other names of it.
 
-    Example:
+    Examples:
         >>> @PublicAPI(stability="alpha")
         ... def double(x):
         ...     return 2 * x

@@ -76,7 +76,7 @@ def check_episodes(dataset: Any, observation_space: Any = None, action_space: An
     Raises:
         DataError: there are no data, or they are damaged.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> episode = SingleAgentEpisode(id_="a", observations=[0.0, float("nan"), 2.0], actions=[5, 6],
         ...                              rewards=[1.0, 2.0], terminated=True, len_lookback_buffer=0)

@@ -46,7 +46,7 @@ class DatasetWriter:
         DataError: the folder holds a damaged data set, or other files.
         StorageError: another process writes to it, or it cannot be written.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> from epibatch.offline import read_episodes

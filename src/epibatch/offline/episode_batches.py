@@ -50,7 +50,7 @@ class EpisodeBatches(IterableDataset[dict[str, Any]]):
         ConfigError: a batch size below 1; `draw` of data of several agents.
         DataError: as `read_episodes`; or, in a worker, there are fewer episodes than workers.
 
-    Example:
+    Examples:
         >>> from epibatch.connectors.learner import default_pipeline
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> episode = SingleAgentEpisode(observations=[0.0, 1.0, 2.0], actions=[5, 6], rewards=[1.0, 2.0],

@@ -41,7 +41,7 @@ class EpisodeDataset(ChunkTable):
         env: Name of the environment; None: not known.
         path: The folder that all its episodes are in; None: it has some of them, or is in memory.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> from epibatch.offline import read_episodes
         >>> data = read_episodes([SingleAgentEpisode(observations=[0, 1, 2], actions=[5, 6], rewards=[1.0, 2.0],

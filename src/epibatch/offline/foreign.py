@@ -163,7 +163,7 @@ def flat_leaves(name: str, column: Any) -> list[tuple[str, Any]]:
     Raises:
         DataError: A key has a dot.
 
-    Example:
+    Examples:
         >>> flat_leaves("obs", {"a": 1, "b": (2, 3)})
         [('obs.a', 1), ('obs.b.0', 2), ('obs.b.1', 3)]
     """
@@ -189,7 +189,7 @@ def dotted_names(name: str, form: Form) -> list[str]:
 def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Return columns whose names have dots as nested ones; names 0, 1, ... make a tuple.
 
-    Example:
+    Examples:
         >>> nest({"obs.a": 1, "obs.b.0": 2, "obs.b.1": 3, "t": 4})
         {'obs': {'a': 1, 'b': (2, 3)}, 't': 4}
     """

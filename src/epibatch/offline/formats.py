@@ -52,7 +52,7 @@ def read_episodes(source: Any, format: str | None = None, **options: Any) -> Epi
         MissingExtraError: the format needs a package that is not installed.
         ColumnError: episodes whose columns differ, or have text or Python objects.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> episode = SingleAgentEpisode(observations=[0, 1, 2], actions=[5, 6], rewards=[1.0, 2.0], terminated=True,
         ...                              len_lookback_buffer=0)
@@ -99,7 +99,7 @@ def write_episodes(
         MissingExtraError: the format needs a package that is not installed.
         StorageError: the disk is full, say.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> episode = SingleAgentEpisode(observations=[0, 1, 2], actions=[5, 6], rewards=[1.0, 2.0], terminated=True,

@@ -41,7 +41,7 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     Returns:
         Sentences; none if everything is as it was committed, and nothing lies after the last commit.
 
-    Example:
+    Examples:
         >>> verify("no_such_folder")
         ['no_such_folder: expected a data set, found no dataset.json']
     """

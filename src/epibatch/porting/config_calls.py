@@ -18,7 +18,7 @@ def failing_config_calls(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
 
     A config is an object with "config" in its name, in a file that imports from RLlib or epibatch.
 
-    Example:
+    Examples:
         >>> source = "from ray.rllib.algorithms.ppo import PPOConfig\nPPOConfig().training(lr=1, use_critic=True)"
         >>> [(line, name) for line, name, _ in failing_config_calls(ast.parse(source))]
         [(2, 'training(use_critic=...)')]

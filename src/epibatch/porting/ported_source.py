@@ -82,7 +82,7 @@ def port_source(text: str, name: str = "module.py") -> PortedSource:
         PortingError: it is no Python source.
         MissingExtraError: libcst is not installed.
 
-    Example:
+    Examples:
         >>> ported = port_source("from ray.rllib.connectors.connector_v2 import ConnectorV2\n")
         >>> ported.text
         'from epibatch.connectors.connector_v2 import ConnectorV2\n'

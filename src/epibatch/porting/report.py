@@ -43,7 +43,7 @@ def summary(ported: Sequence[PortedSource], *, write: bool) -> str:
         ported: the ported source of each file.
         write: True if the files were to be written.
 
-    Example:
+    Examples:
         >>> from epibatch.porting import port_source
         >>> summary([port_source("import ray.rllib.core as core")], write=False)
         '1 import to change in 1 file, nothing left to do by hand; --write changes it'

@@ -85,7 +85,7 @@ def module_here(theirs: str) -> str | None:
     Args:
         theirs: The dotted name of RLlib's module.
 
-    Example:
+    Examples:
         >>> module_here("ray.rllib.core.rl_module.torch.torch_rl_module")
         'epibatch.core.rl_module'
         >>> module_here("ray.rllib.connectors.learner.frame_stacking")
@@ -116,7 +116,7 @@ class Home(NamedTuple):
 def offered_names(module: str) -> frozenset[str] | None:
     """Return the names in a package's stub or a module's `__all__`; None if there is no such module.
 
-    Example:
+    Examples:
         >>> sorted(offered_names("epibatch.learner.postprocessing.value_predictions"))
         ['compute_value_targets']
         >>> print(offered_names("epibatch.no_such_module"))
@@ -139,7 +139,7 @@ def offered_names(module: str) -> frozenset[str] | None:
 def home_of(module: str, name: str) -> Home | None:
     """Return the place here of a name in RLlib's `module`: a class, a function, a constant or a module.
 
-    Example:
+    Examples:
         >>> home_of("ray.rllib.connectors.connector_v2", "ConnectorV2")
         Home(module='epibatch.connectors.connector_v2', name='ConnectorV2', is_module=False)
         >>> home_of("ray.rllib.utils", "numpy")
@@ -193,7 +193,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
 def reason_for(module: str, name: str) -> str:
     """Return the reason why `name` of RLlib's `module` does not exist here, and the nearest name that does.
 
-    Example:
+    Examples:
         >>> reason_for("ray.rllib.offline", "JsonReader")
         'offline data: not there yet'
         >>> reason_for("ray.rllib.core", "Colums")
@@ -218,7 +218,7 @@ def advice_for(path: str, how: str) -> str:
         path: the path of something of ray.
         how: where it is used, such as "in a string".
 
-    Example:
+    Examples:
         >>> advice_for("ray.rllib.core.Columns.OBS", "as an attribute")
         'used as an attribute: write epibatch.core.Columns.OBS'
     """

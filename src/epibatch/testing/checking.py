@@ -60,7 +60,7 @@ def check_connector(
         PieceCheckError: all faults; it is also an AssertionError. It has the report as `report`.
         PieceError: `piece` makes no piece, or an argument is invalid.
 
-    Example:
+    Examples:
         >>> import gymnasium as gym
         >>> from epibatch.connectors.common import FrameStacking
         >>> report = check_connector(FrameStacking(num_frames=2), spaces=gym.spaces.Box(0, 1, (4, 1)))

@@ -21,7 +21,7 @@ def difference(expected: Any, found: Any, *, near: bool = False) -> str:
         found: the structure to compare with it.
         near: True if floats may differ by rounding, like sums in another order.
 
-    Example:
+    Examples:
         >>> difference({"rewards": np.array([1.0, 2.0])}, {"rewards": np.array([1.0, 2.5])})
         'rewards: 1 of 2 values differ, first at (1,): 2.0 expected, 2.5 found'
         >>> difference({"a": 1}, {"a": 1})

@@ -114,7 +114,7 @@ def contract_check(**facts: Any) -> Callable[[RunT], RunT]:
 def contract_checks() -> dict[str, ContractCheck]:
     """Return every check by its name, in the order in which they run.
 
-    Example:
+    Examples:
         >>> checks = contract_checks()
         >>> len(checks) >= 25, next(iter(checks)), checks["pickled"].sentence
         (True, 'declarations', 'It can be pickled, state included, and its copy goes on as it does.')
@@ -154,7 +154,7 @@ class CheckReport:
         piece: the name of its class.
         results: one for each check and side.
 
-    Example:
+    Examples:
         >>> print(CheckReport("Clip", (CheckResult("runs", "learner", "passed"),)))
         Clip: 1 passed
         check  side     outcome  why

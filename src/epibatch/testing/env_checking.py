@@ -28,7 +28,7 @@ class EnvReport:
         num_steps: Steps that were compared with the spaces.
         num_episodes: Episodes that ended in them.
 
-    Example:
+    Examples:
         >>> print(EnvReport("Corridor", (), 100, 20))
         Corridor: no errors, no warnings; 100 steps, 20 episodes ended
     """
@@ -106,7 +106,7 @@ def check_env(
         ConfigError: no environment, a wrong `env_config`, or settings out of range.
         UnknownNameError: an id that Gymnasium does not know.
 
-    Example:
+    Examples:
         >>> report = check_env("CartPole-v1", num_steps=50)
         >>> report.ok, report.num_steps
         (True, 50)

@@ -556,7 +556,7 @@ def leaf_problems(space: gym.Space[Any], value: Any) -> Iterator[tuple[str, tupl
     Returns:
         Level, index of the first entry, expected, found, do.
 
-    Example:
+    Examples:
         >>> next(leaf_problems(gym.spaces.Box(0, 1, (2,)), np.float32([1.0, 1.5])))[2:4]
         ('numbers from 0.0 to 1.0, as in Box(0.0, 1.0, (2,), float32)', '1.5 at (1,)')
     """

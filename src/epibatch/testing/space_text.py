@@ -24,7 +24,7 @@ def space_from_text(text: str) -> gym.Space[Any]:
     Raises:
         SpaceError: the text is no such call, or the space does not accept these arguments.
 
-    Example:
+    Examples:
         >>> space_from_text("Box(0, 255, (8, 8, 1), uint8)")
         Box(0, 255, (8, 8, 1), uint8)
         >>> space_from_text("Dict(a=Discrete(3), b=Box(-inf, inf, (2,)))")["a"]

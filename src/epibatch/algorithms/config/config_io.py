@@ -127,7 +127,7 @@ def parse_yaml(text: str, where: str) -> Any:
     Raises:
         ConfigError: it is no YAML.
 
-    Example:
+    Examples:
         >>> parse_yaml("[3e-4, relu, off]", "an example")
         [0.0003, 'relu', 'off']
     """
@@ -306,7 +306,7 @@ def changed(cls: type[Any], data: Any, changes: Iterable[str]) -> Any:
     Raises:
         ConfigError: paths that lead nowhere and values that are no YAML, all of them in one message.
 
-    Example:
+    Examples:
         >>> from epibatch.algorithms.ppo import PPOConfig
         >>> changed(PPOConfig, {"training": {"lr": 0.1, "gamma": 1.0}}, ["training.lr=1e-3", "seed=4"])
         {'training': {'lr': 0.001, 'gamma': 1.0}, 'debugging': {'seed': 4}}

@@ -109,7 +109,7 @@ def check_model_config(
 def burns_in(model_configs: Iterable[Any]) -> bool:
     """True if one of several model_configs (or None) has steps to burn in.
 
-    Example:
+    Examples:
         >>> burns_in([None, {"max_seq_len": 20}]), burns_in([{"max_seq_len": 20, "burn_in": 5}])
         (False, True)
     """

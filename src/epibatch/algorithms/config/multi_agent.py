@@ -37,7 +37,7 @@ class AgentMapping:
         ConfigError: the table is empty, an agent or module is no text, or an entry is never reached because one in
             front of it fits the same agents.
 
-    Example:
+    Examples:
         >>> mapping = AgentMapping({"red_captain": "captain", "red_*": "red", "*": "blue"})
         >>> [mapping(agent) for agent in ("red_captain", "red_7", "green_1")]
         ['captain', 'red', 'blue']

@@ -101,7 +101,7 @@ def _argument(name: str, description: str) -> str:
 def type_text(annotation: Any) -> str:
     """A type as it is written in a stub, without what pydantic checks beside it.
 
-    Example:
+    Examples:
         >>> type_text(Annotated[int, "at least 1"] | None)
         'int | None'
     """
@@ -130,7 +130,7 @@ def describe_settings(settings: type[AlgorithmSettings], word: str = "") -> list
         settings: the model of an algorithm's settings.
         word: part of the name, the section or the description; "" for all settings.
 
-    Example:
+    Examples:
         >>> from epibatch.algorithms import PPOConfig
         >>> describe_settings(PPOConfig.model, "num_epochs")
         ['training.num_epochs: int = 30  Passes through each batch.']

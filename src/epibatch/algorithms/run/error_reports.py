@@ -20,7 +20,7 @@ def error_report(error: BaseException) -> str:
     Args:
         error: the error, caught.
 
-    Example:
+    Examples:
         >>> print(error_report(EpibatchError("where\n  expected: a\n  found:    b")))
         error: where
           expected: a

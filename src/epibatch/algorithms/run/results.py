@@ -20,7 +20,7 @@ _FIRST = ("training_iteration", "num_env_steps_sampled_lifetime", RETURN_MEAN)
 def flat_metrics(results: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """The numbers, strings and booleans of nested results under `a/b/c` keys; numbers that are not finite become None.
 
-    Example:
+    Examples:
         >>> flat_metrics({"learners": {"default_policy": {"vf_loss": 0.5}}, "training_iteration": 1})
         {'learners/default_policy/vf_loss': 0.5, 'training_iteration': 1}
     """
@@ -40,7 +40,7 @@ def flat_metrics(results: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
 def nested_metrics(row: Mapping[str, Any]) -> dict[str, Any]:
     """A flat row as nested results again; a key below one that has a value of its own keeps its slash.
 
-    Example:
+    Examples:
         >>> nested_metrics({"learners/default_policy/vf_loss": 0.5, "training_iteration": 1})
         {'learners': {'default_policy': {'vf_loss': 0.5}}, 'training_iteration': 1}
         >>> nested_metrics({"learners/loss/entropy": 0.5, "learners/loss": 1.5})
@@ -61,7 +61,7 @@ def nested_metrics(row: Mapping[str, Any]) -> dict[str, Any]:
 def in_reading_order(columns: Iterable[str]) -> list[str]:
     """Columns with those first that one looks for first; the others keep their order.
 
-    Example:
+    Examples:
         >>> in_reading_order(["timers/sample", "training_iteration"])
         ['training_iteration', 'timers/sample']
     """

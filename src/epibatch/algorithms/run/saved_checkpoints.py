@@ -34,7 +34,7 @@ class SavedCheckpoints:
     Args:
         folder: the folder; it need not exist yet.
 
-    Example:
+    Examples:
         >>> SavedCheckpoints(Path("runs/one/checkpoints")).path_of(12).name
         '000012'
     """
@@ -174,7 +174,7 @@ def newest_checkpoint(path: str | Path) -> Path:
     Raises:
         CheckpointError: there is no such folder, no checkpoint in it, or no whole one.
 
-    Example:
+    Examples:
         >>> newest_checkpoint("nowhere")
         Traceback (most recent call last):
             ...

@@ -36,7 +36,7 @@ def summary(results: Mapping[str, Any], width: int = _WIDTH) -> str:
         results: what `Algorithm.train` returned.
         width: columns of the line.
 
-    Example:
+    Examples:
         >>> summary({"env_runners": {"episode_return_mean": 21.5, "num_env_steps_sampled": 400}, "time_this_iter_s": 2})
         'return 21.5 | 200 steps/s'
         >>> queue = {"num_batches": 2, "num_env_steps_dropped": 0, "age_of_rows_mean": 1.5}

@@ -40,7 +40,7 @@ class Categorical(Distribution):
             `start ... start + n - 1` have log-probability -inf.
         dtype: integer type of the samples.
 
-    Example:
+    Examples:
         >>> dist = Categorical.from_logits(torch.zeros(3, 2))
         >>> dist.logp(torch.tensor([0, 1, 0])).exp()
         tensor([0.5000, 0.5000, 0.5000])
@@ -202,7 +202,7 @@ class MultiCategorical(Distribution):
         shape: shape of one action.
         dtype: integer type of the samples.
 
-    Example:
+    Examples:
         >>> dist = MultiCategorical.from_logits(torch.zeros(5, 7), [3, 4], start=[0, 10])
         >>> dist.sample().shape, dist.logp(torch.tensor([[2, 13]] * 5)).exp()[0]
         (torch.Size([5, 2]), tensor(0.0833))

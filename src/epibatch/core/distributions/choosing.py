@@ -40,7 +40,7 @@ def distribution_for(space: gym.Space[Any] | None, *, squash: bool = False) -> t
     Raises:
         SpaceError: no distribution here fits the space, or a part of it.
 
-    Example:
+    Examples:
         >>> distribution_for(gym.spaces.Discrete(2)).__name__
         'Categorical'
         >>> board = distribution_for(gym.spaces.MultiDiscrete([[2, 3], [4, 5]]))
@@ -159,7 +159,7 @@ def input_lens_for(space: gym.Space[Any]) -> list[int]:
 def log_std_columns(space: gym.Space[Any]) -> list[int]:
     """Return the indices of a network's outputs that are log standard deviations: those of the space's float Boxes.
 
-    Example:
+    Examples:
         >>> log_std_columns(spaces.Dict(a=spaces.Discrete(2), b=spaces.Box(-1, 1, (2,))))
         [4, 5]
     """
@@ -187,7 +187,7 @@ class MultiDistribution(Distribution):
     Args:
         child_distribution_struct: nested dicts and tuples of distributions over one batch.
 
-    Example:
+    Examples:
         >>> from epibatch.core.distributions import distribution_for
         >>> space = gym.spaces.Dict(fire=gym.spaces.Discrete(2), move=gym.spaces.Box(-1, 1, (3,)))
         >>> dist = distribution_for(space).from_logits(torch.zeros(4, 2 + 6))

@@ -56,7 +56,7 @@ class Distribution(ABC):
         Raises:
             ConfigError: a keyword that neither of the two methods takes.
 
-        Example:
+        Examples:
             >>> from epibatch.core.distributions import MultiCategorical
             >>> fixed = MultiCategorical.get_partial_dist_cls(input_lens=[2, 3])
             >>> fixed.from_logits(torch.zeros(4, 5)).sample().shape
@@ -238,7 +238,7 @@ class Deterministic(Distribution):
         loc: the action of each row, `[..., d]` (or `[...]` when `event_dims` is 0).
         event_dims: how many trailing axes of `loc` belong to one action.
 
-    Example:
+    Examples:
         >>> Deterministic.from_logits(torch.ones(2, 3)).logp(torch.ones(2, 3))
         tensor([0., 0.])
     """
@@ -313,7 +313,7 @@ def mask_logits(logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     Raises:
         ColumnError: a mask of another shape.
 
-    Example:
+    Examples:
         >>> from epibatch.core.distributions import TorchCategorical
         >>> masked = mask_logits(torch.zeros(1, 3), torch.tensor([[True, False, True]]))
         >>> TorchCategorical.from_logits(masked).probs

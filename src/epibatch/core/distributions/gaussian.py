@@ -37,7 +37,7 @@ class DiagGaussian(Distribution):
         log_std: float tensor `[..., d]`.
         shape: shape of one action, of d entries; None is `(d,)`.
 
-    Example:
+    Examples:
         >>> dist = DiagGaussian.from_logits(torch.zeros(5, 4))
         >>> dist.sample().shape, dist.logp(torch.zeros(5, 2)).shape
         (torch.Size([5, 2]), torch.Size([5]))
@@ -144,7 +144,7 @@ class SquashedGaussian(Distribution):
     Raises:
         SpaceError: bounds that are infinite, or not in order.
 
-    Example:
+    Examples:
         >>> dist = SquashedGaussian.from_logits(torch.tensor([[30.0, 0.0]]), low=-2.0, high=4.0)
         >>> bool(dist.to_deterministic().sample() < 4), bool(dist.logp(dist.sample()).isfinite())
         (True, True)

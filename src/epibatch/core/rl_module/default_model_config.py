@@ -186,7 +186,7 @@ class DefaultModelConfig:
     Raises:
         ConfigError: a value is out of range; the message lists all of them.
 
-    Example:
+    Examples:
         >>> DefaultModelConfig(fcnet_hiddens=[64, 64]).get("max_seq_len")
         20
     """
@@ -244,7 +244,7 @@ class DefaultModelConfig:
         Raises:
             ConfigError: unknown keys, with the nearest known ones, or values out of range.
 
-        Example:
+        Examples:
             >>> DefaultModelConfig.from_dict({"use_lstm": True}).lstm_cell_size
             256
         """

@@ -42,7 +42,7 @@ class DefaultActorCritic(TorchRLModule, ValueFunctionAPI):
         ConfigError: unknown or wrong options in `model_config`.
         SpaceError: a space that these networks do not take.
 
-    Example:
+    Examples:
         >>> import gymnasium as gym
         >>> module = DefaultActorCritic(
         ...     observation_space=gym.spaces.Box(-1, 1, (4,)), action_space=gym.spaces.Discrete(2)
@@ -173,7 +173,7 @@ class DefaultRecurrentActorCritic(DefaultRecurrentModule, ValueFunctionAPI):
 class DefaultLSTMActorCritic(DefaultRecurrentActorCritic):
     """A `DefaultRecurrentActorCritic` with an LSTM; its state is `{"h": [B, H], "c": [B, H]}`.
 
-    Example:
+    Examples:
         >>> import gymnasium as gym
         >>> module = DefaultLSTMActorCritic(
         ...     observation_space=gym.spaces.Box(-1, 1, (4,)), action_space=gym.spaces.Discrete(2),
@@ -192,7 +192,7 @@ class DefaultLSTMActorCritic(DefaultRecurrentActorCritic):
 class DefaultGRUActorCritic(DefaultRecurrentActorCritic):
     """A `DefaultRecurrentActorCritic` with a GRU (Cho et al. 2014, arXiv:1406.1078); its state is `{"h": [B, H]}`.
 
-    Example:
+    Examples:
         >>> import gymnasium as gym
         >>> module = DefaultGRUActorCritic(
         ...     observation_space=gym.spaces.Box(-1, 1, (4,)), action_space=gym.spaces.Discrete(2),

@@ -120,7 +120,7 @@ class DefaultQNetwork(DefaultRecurrentModule, QDistributionAPI):
         SpaceError: actions that are not Discrete, or observations that these networks do not take.
         ColumnError: a batch without the `state_in` that a recurrent layer needs.
 
-    Example:
+    Examples:
         >>> spaces = {"observation_space": gym.spaces.Box(-1, 1, (4,)), "action_space": gym.spaces.Discrete(2)}
         >>> DefaultQNetwork(**spaces).compute_q_values({"obs": torch.zeros(3, 4)}).shape
         torch.Size([1, 3, 2])
@@ -209,7 +209,7 @@ class DefaultSoftActorCritic(TorchRLModule, QValueAPI):
         SpaceError: actions other than one Discrete space or float Boxes, or observations that these networks do not
             take.
 
-    Example:
+    Examples:
         >>> import gymnasium as gym
         >>> module = DefaultSoftActorCritic(
         ...     observation_space=gym.spaces.Box(-1, 1, (4,)), action_space=gym.spaces.Box(-1, 1, (2,)),
@@ -296,7 +296,7 @@ class DefaultImplicitQ(DefaultSoftActorCritic, ValueFunctionAPI):
         SpaceError: actions other than one Discrete space or float Boxes, or observations that these networks do not
             take.
 
-    Example:
+    Examples:
         >>> import gymnasium as gym
         >>> module = DefaultImplicitQ(
         ...     observation_space=gym.spaces.Box(-1, 1, (4,)), action_space=gym.spaces.Box(-1, 1, (2,)),

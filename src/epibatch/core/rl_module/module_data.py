@@ -36,7 +36,7 @@ def class_name(cls: type | None, where: str) -> str | None:
     Raises:
         ConfigError: the class is defined in a function or a script.
 
-    Example:
+    Examples:
         >>> from epibatch.core.rl_module import DefaultActorCritic
         >>> class_name(DefaultActorCritic, "an example")
         'DefaultActorCritic'

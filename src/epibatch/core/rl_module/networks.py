@@ -227,7 +227,7 @@ def default_conv_filters(shape: Sequence[int]) -> list[list[int]]:
     Args:
         shape: height, width, channels.
 
-    Example:
+    Examples:
         >>> for side in (84, 64, 42, 10, 5):
         ...     print(side, default_conv_filters((side, side, 3)))
         84 [[32, 8, 4], [64, 4, 2], [64, 4, 2]]
@@ -250,7 +250,7 @@ def default_conv_filters(shape: Sequence[int]) -> list[list[int]]:
 def conv_size(shape: Sequence[int], filters: Sequence[Sequence[Any]]) -> int:
     """Return the number of features that convolutions make from an image.
 
-    Example:
+    Examples:
         >>> conv_size((10, 10, 3), [[16, 4, 2], [32, 4, 2]])
         288
     """
@@ -275,7 +275,7 @@ class CNN(nn.Module):
     Raises:
         ConfigError: no filters.
 
-    Example:
+    Examples:
         >>> cnn = CNN((10, 10, 3), [[16, 4, 2], [32, 4, 2]], DefaultModelConfig())
         >>> cnn(torch.zeros(5, 10, 10, 3)).shape, cnn.size
         (torch.Size([5, 288]), 288)
@@ -325,7 +325,7 @@ def sizes_of(shape: Sequence[int], config: DefaultModelConfig) -> tuple[int, int
     Raises:
         SpaceError: the channels seem to come first, and `conv_channels` does not say so.
 
-    Example:
+    Examples:
         >>> sizes_of((3, 84, 60), DefaultModelConfig(conv_channels="first"))
         (84, 60, 3)
     """

@@ -51,7 +51,7 @@ class ObservationInput:
     Raises:
         SpaceError: a part that has no encoding, no numbers at all, or images whose channels seem to come first.
 
-    Example:
+    Examples:
         >>> encode = ObservationInput(gym.spaces.Dict(a=gym.spaces.Discrete(3), b=gym.spaces.Box(-1, 1, (1, 2))))
         >>> encode({"a": torch.tensor([2, 0]), "b": torch.ones(2, 1, 2)})
         tensor([[0., 0., 1., 1., 1.],
@@ -361,7 +361,7 @@ ACTIONS, REWARDS, MASK = "prev_actions", "prev_rewards", "prev_actions_mask"
 def previous_step_views(config: DefaultModelConfig) -> dict[str, dict[str, Any]]:
     """The views that a default network asks for, as arguments of `epibatch.connectors.views.View`.
 
-    Example:
+    Examples:
         >>> previous_step_views(DefaultModelConfig(use_lstm=True, use_prev_reward=True))
         {'prev_rewards': {'column': 'rewards', 'shift': -1}}
     """

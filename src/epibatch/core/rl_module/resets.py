@@ -31,7 +31,7 @@ def resetting(layer: nn.RNNBase, x: torch.Tensor, resets: torch.Tensor, states: 
     Raises:
         ColumnError: there are fewer states than resets, or a row begins with a reset.
 
-    Example:
+    Examples:
         >>> layer = nn.GRU(1, 1, batch_first=True)
         >>> x, zero = torch.ones(1, 4, 1), torch.zeros(1, 1)
         >>> outputs, _ = resetting(layer, x, torch.tensor([[False, False, True, False]]), zero, zero[None])

@@ -141,7 +141,7 @@ class RLModule(Checkpointable, ABC):
     Raises:
         ConfigError: an unknown keyword.
 
-    Example:
+    Examples:
         >>> class Still(RLModule):
         ...     framework = "numpy"
         ...     def _forward(self, batch, **kwargs):
@@ -400,7 +400,7 @@ class TorchRLModule(nn.Module, RLModule):
     Args:
         **kwargs: the keywords of `RLModule`.
 
-    Example:
+    Examples:
         >>> class Linear(TorchRLModule):
         ...     def setup(self):
         ...         self.layer = nn.Linear(4, 2)
@@ -527,7 +527,7 @@ class MultiRLModule(TorchRLModule):
         learner_only: build on learners only.
         model_config: options for subclasses that share parts between modules.
 
-    Example:
+    Examples:
         >>> from epibatch.core.rl_module import RLModuleSpec
         >>> box, choice = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)
         >>> spec = RLModuleSpec(observation_space=box, action_space=choice)
@@ -880,7 +880,7 @@ class RLModuleSpec:
         load_state_path: a checkpoint that `save_to_path` of such a module wrote, from which a newly built one takes its
             state; `"folder/main"` for the module `main` of several.
 
-    Example:
+    Examples:
         >>> box, choice = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)
         >>> spec = RLModuleSpec(observation_space=box, action_space=choice)
         >>> type(spec.build()).__name__
@@ -948,7 +948,7 @@ class RLModuleSpec:
             ConfigError: something in it is code: a class defined in a script, a function among the options.
             SpaceError: a space that cannot be described.
 
-        Example:
+        Examples:
             >>> RLModuleSpec(observation_space=gym.spaces.Discrete(3)).to_dict()["observation_space"]["n"]
             3
         """
@@ -1004,7 +1004,7 @@ def default_module_spec(
         SpaceError: no default module takes the spaces; the message says what to do.
         ConfigError: unknown or wrong options in `model_config`; or heads that do not exist, or have no memory.
 
-    Example:
+    Examples:
         >>> spec = default_module_spec(gym.spaces.Discrete(5), gym.spaces.Discrete(2), {"use_lstm": True})
         >>> spec.module_class.__name__
         'DefaultLSTMActorCritic'
@@ -1050,7 +1050,7 @@ class MultiRLModuleSpec:
     Raises:
         ConfigError: a value of `rl_module_specs` is no RLModuleSpec, or there are `modules_to_load` without a path.
 
-    Example:
+    Examples:
         >>> box, choice = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)
         >>> spec = RLModuleSpec(observation_space=box, action_space=choice)
         >>> sorted(MultiRLModuleSpec(rl_module_specs={"red": spec, "blue": spec}).build().keys())
@@ -1171,7 +1171,7 @@ class MultiRLModuleSpec:
             RegistryError: a class is an import path, and imports are not allowed, or it cannot be imported.
             SpaceError: a space cannot be read.
 
-        Example:
+        Examples:
             >>> spec = MultiRLModuleSpec(rl_module_specs={"red": RLModuleSpec(model_config={"fcnet_hiddens": [8]})})
             >>> MultiRLModuleSpec.from_dict(spec.to_dict()) == spec
             True

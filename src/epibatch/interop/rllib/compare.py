@@ -20,7 +20,7 @@ def compare_batches(theirs: Any, ours: Any, *, rtol: float = 0.0, atol: float = 
         rtol: Relative tolerance of floating-point values; 0 requires bit-identical values.
         atol: Absolute tolerance of floating-point values.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> compare_batches({"obs": np.zeros((3, 2)), "t": [1, 2]}, {"obs": np.zeros((3, 2), np.float32), "t": [1, 3]})
         ['obs: float64 in RLlib, float32 here', 't: 1 of 2 values differ, first at (1,): 2 in RLlib, 3 here']

@@ -52,7 +52,7 @@ def to_rllib(episodes: Any, *, numpy: bool = True, copy: bool = False) -> Any:
         EpisodeError: something that is no episode of ours.
         NotAvailableError: a multi-agent episode.
 
-    Example:
+    Examples:
         >>> episode = SingleAgentEpisode(id_="walk")
         >>> episode.add_env_reset(0.5)
         >>> episode.add_env_step(1.5, action=1, reward=2.0, terminated=True)
@@ -93,7 +93,7 @@ def from_rllib(episodes: Any, *, copy: bool = False) -> Any:
         ColumnError: rows of a column that are nested differently.
         NotAvailableError: a multi-agent episode.
 
-    Example:
+    Examples:
         >>> from ray.rllib.env.single_agent_episode import SingleAgentEpisode as RLlibEpisode
         >>> theirs = RLlibEpisode(observations=[1, 2, 3], actions=[0, 1], rewards=[0.5, 1.5], len_lookback_buffer=1)
         >>> episode = from_rllib(theirs)

@@ -208,7 +208,7 @@ class WatchedBuffer(InfiniteLookbackBuffer):  # type: ignore[misc]
     Attributes:
         t_started: The step of the whole episode at which the chunk starts.
 
-    Example:
+    Examples:
         >>> from epibatch.episodes.indexing import HistoryWatch, watch_history
         >>> buffer = WatchedBuffer([1, 2, 3], lookback=2)
         >>> with watch_history(HistoryWatch()) as watch:

@@ -42,7 +42,7 @@ def to_rllib_piece(piece: ConnectorV2, *, pipeline: str | None = None) -> Any:
         MissingExtraError: RLlib is not installed.
         PieceError: something that is no piece of ours, or an unknown pipeline.
 
-    Example:
+    Examples:
         >>> from epibatch.connectors.env_to_module import MeanStdFilter
         >>> from ray.rllib.connectors.env_to_module import EnvToModulePipeline
         >>> EnvToModulePipeline(connectors=[to_rllib_piece(MeanStdFilter())])
@@ -90,7 +90,7 @@ def from_rllib_piece(piece: Any, *, rewrites_observations: bool | None = None, l
         MissingExtraError: RLlib is not installed.
         PieceError: something that is no piece of RLlib's.
 
-    Example:
+    Examples:
         >>> from epibatch.connectors.env_to_module import EnvToModulePipeline
         >>> from ray.rllib.connectors.env_to_module import MeanStdFilter
         >>> EnvToModulePipeline(connectors=[from_rllib_piece(MeanStdFilter())]).names

@@ -38,7 +38,7 @@ def as_vector_env(
     Raises:
         EnvironmentContractError: an environment without these methods.
 
-    Example:
+    Examples:
         >>> class Still:
         ...     num_envs, num_actions = 2, 1
         ...     def get_observations(self):
