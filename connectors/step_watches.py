@@ -60,7 +60,7 @@ class PieceSeconds(StepWatch):
         """Add what another object took.
 
         Args:
-            seconds: by piece.
+            seconds: By piece.
         """
         for name, value in seconds.items():
             self._seconds[name] = self._seconds.get(name, 0.0) + value

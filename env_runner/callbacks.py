@@ -85,11 +85,11 @@ class Callbacks:
         """Called when the runner has made its environments: when it is built, or after worker processes broke.
 
         Args:
-            env_runner: the runner.
-            metrics_logger: a `MetricsLogger`.
-            env: the vector environment.
-            env_context: the config's `env_config`, an `EnvContext`.
-            **kwargs: what may be added.
+            env_runner: The runner.
+            metrics_logger: A `MetricsLogger`.
+            env: The vector environment.
+            env_context: The config's `env_config`, an `EnvContext`.
+            **kwargs: What may be added.
         """
 
     def on_episode_created(
@@ -106,13 +106,13 @@ class Callbacks:
         """Called before an episode begins.
 
         Args:
-            episode: an empty episode with the next one's id; its `custom_data` is copied to that episode.
-            env_runner: the runner.
-            metrics_logger: a `MetricsLogger`.
-            env: the vector environment.
-            rl_module: the module that acts.
-            env_index: which of the N environments.
-            **kwargs: what may be added.
+            episode: An empty episode with the next one's id; its `custom_data` is copied to that episode.
+            env_runner: The runner.
+            metrics_logger: A `MetricsLogger`.
+            env: The vector environment.
+            rl_module: The module that acts.
+            env_index: Which of the N environments.
+            **kwargs: What may be added.
         """
 
     def on_episode_start(
@@ -156,24 +156,24 @@ class Callbacks:
         """Called when the episode has ended; arguments as above.
 
         Args:
-            episode: its chunk since the last `sample()`.
-            prev_episode_chunks: its chunks from earlier `sample()` calls, the oldest first.
-            env_runner: the runner.
-            metrics_logger: a `MetricsLogger`.
-            env: the vector environment.
-            rl_module: the module that acts.
-            env_index: which of the N environments.
-            **kwargs: what may be added.
+            episode: Its chunk since the last `sample()`.
+            prev_episode_chunks: Its chunks from earlier `sample()` calls, the oldest first.
+            env_runner: The runner.
+            metrics_logger: A `MetricsLogger`.
+            env: The vector environment.
+            rl_module: The module that acts.
+            env_index: Which of the N environments.
+            **kwargs: What may be added.
         """
 
     def on_sample_end(self, *, env_runner: Any, metrics_logger: Any, samples: Any, **kwargs: Any) -> None:
         """Called before `sample()` returns.
 
         Args:
-            env_runner: the runner.
-            metrics_logger: a `MetricsLogger`.
-            samples: the episodes that it returns; they may be changed.
-            **kwargs: what may be added.
+            env_runner: The runner.
+            metrics_logger: A `MetricsLogger`.
+            samples: The episodes that it returns; they may be changed.
+            **kwargs: What may be added.
         """
 
     # ----------------------------------------------------------------------------------- algorithm
@@ -182,19 +182,19 @@ class Callbacks:
         """Called when the algorithm is built.
 
         Args:
-            algorithm: the algorithm.
-            metrics_logger: a `MetricsLogger`.
-            **kwargs: what may be added.
+            algorithm: The algorithm.
+            metrics_logger: A `MetricsLogger`.
+            **kwargs: What may be added.
         """
 
     def on_train_result(self, *, algorithm: Any, metrics_logger: Any, result: dict[str, Any], **kwargs: Any) -> None:
         """Called before `train()` returns.
 
         Args:
-            algorithm: the algorithm.
-            metrics_logger: a `MetricsLogger`; values logged now are in the next results.
-            result: the result that it returns; it may be changed.
-            **kwargs: what may be added.
+            algorithm: The algorithm.
+            metrics_logger: A `MetricsLogger`; values logged now are in the next results.
+            result: The result that it returns; it may be changed.
+            **kwargs: What may be added.
         """
 
     def on_evaluate_start(self, *, algorithm: Any, metrics_logger: Any, **kwargs: Any) -> None:
@@ -206,18 +206,18 @@ class Callbacks:
         """Called before `evaluate()` returns.
 
         Args:
-            algorithm: the algorithm.
-            metrics_logger: a `MetricsLogger`.
-            evaluation_metrics: the metrics that it returns; they may be changed.
-            **kwargs: what may be added.
+            algorithm: The algorithm.
+            metrics_logger: A `MetricsLogger`.
+            evaluation_metrics: The metrics that it returns; they may be changed.
+            **kwargs: What may be added.
         """
 
     def on_checkpoint_loaded(self, *, algorithm: Any, **kwargs: Any) -> None:
         """Called when the algorithm has restored a checkpoint.
 
         Args:
-            algorithm: the algorithm.
-            **kwargs: what may be added.
+            algorithm: The algorithm.
+            **kwargs: What may be added.
         """
 
 

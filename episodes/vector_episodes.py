@@ -191,16 +191,16 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
             rewards: [L + T, N].
             terminateds: bool [L + T, N].
             truncateds: bool [L + T, N].
-            extra_model_outputs: column -> [L + T, N, ...], or a struct of such arrays.
-            terminal_observations: row -> environments that ended in it (int64 [n]), and their last observations
+            extra_model_outputs: Column -> [L + T, N, ...], or a struct of such arrays.
+            terminal_observations: Row -> environments that ended in it (int64 [n]), and their last observations
                 [n, ...].
             lookback: L, the rows before the first step.
-            t_started: steps before row L of the episodes that run then: int64 [N]; None: they begin there.
-            returns_before: sums of the rewards of those steps: float64 [N]; None: not known.
-            name: beginning of the ids, which go on with the environment and the episode's number; default: random.
-            numbers: episodes of each environment that ended before row L: int64 [N]; None: none.
+            t_started: Steps before row L of the episodes that run then: int64 [N]; None: they begin there.
+            returns_before: Sums of the rewards of those steps: float64 [N]; None: not known.
+            name: Beginning of the ids, which go on with the environment and the episode's number; default: random.
+            numbers: Episodes of each environment that ended before row L: int64 [N]; None: none.
             ids: (environment, number) -> the id of this episode; None: all ids begin with `name`.
-            states_before: recurrent states before the steps, [L + T, N, ...]. The one that an episode begins with is
+            states_before: Recurrent states before the steps, [L + T, N, ...]. The one that an episode begins with is
                 its `custom_data["state_in"]`, as the runners note those that a module draws.
 
         Examples:

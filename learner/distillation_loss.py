@@ -33,7 +33,7 @@ class DistillationLoss(Loss):
 
     Args:
         loss_type: "mse", or "huber" with a threshold of 1; for actions with a mean.
-        column: the actions to imitate: "teacher_actions", or "dagger_actions", say.
+        column: The actions to imitate: "teacher_actions", or "dagger_actions", say.
 
     Raises:
         ConfigError: another `loss_type`.

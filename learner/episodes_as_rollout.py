@@ -26,10 +26,10 @@ class Rollout:
         num_steps: T.
         num_envs: N.
         lookback: L, the rows before the first step. An environment whose episode has fewer has an end before them.
-        columns: column -> arrays [L + T, N, ...]; of `obs` and `state_in` [L + T + 1, N, ...].
+        columns: Column -> arrays [L + T, N, ...]; of `obs` and `state_in` [L + T + 1, N, ...].
         terminal_rows: `obs` and `state_in` -> step -> the environments that ended in it, and their rows after it.
-        t_started: steps before the first row of the episodes that run then: int64 [N].
-        returns_before: their returns before it: float64 [N].
+        t_started: Steps before the first row of the episodes that run then: int64 [N].
+        returns_before: Their returns before it: float64 [N].
         ids: (environment, number of its episodes that ended before) -> id.
     """
 
@@ -47,9 +47,9 @@ def rollout_of(episodes: VectorEpisodes, names: Collection[str] | None, initial_
     """Return a fragment as arrays, which show its block where each environment has the same rows of it.
 
     Args:
-        episodes: chunks of one fragment; those of one environment are in the order of time.
-        names: columns to return; None: all.
-        initial_state: state of one environment, with which episodes begin; None: zeros.
+        episodes: Chunks of one fragment; those of one environment are in the order of time.
+        names: Columns to return; None: all.
+        initial_state: State of one environment, with which episodes begin; None: zeros.
 
     Raises:
         EpisodeError: environments have different numbers of steps, or a first step lacks the state before.
@@ -82,9 +82,9 @@ class _Fragment:
     """Chunks in the order of environments and time, and their columns as arrays [L + T, N, ...].
 
     Args:
-        episodes: the chunks.
-        envs: environment of each: int64 [C].
-        lengths: steps of each: int64 [C].
+        episodes: The chunks.
+        envs: Environment of each: int64 [C].
+        lengths: Steps of each: int64 [C].
         num_steps: T.
         num_envs: N.
 

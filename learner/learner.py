@@ -57,19 +57,19 @@ class Learner:
     share parameters step them in turn.
 
     Args:
-        module: the modules, or a single one; each that is trained has its own optimiser.
-        connector: the learner pipeline; called as `connector(rl_module=, batch={}, episodes=, shared_data={},
+        module: The modules, or a single one; each that is trained has its own optimiser.
+        connector: The learner pipeline; called as `connector(rl_module=, batch={}, episodes=, shared_data={},
             metrics=)`, it returns `{module_id: {column: tensor}}`; None if every update is given a batch.
-        settings: optimiser and minibatches.
-        loss: an `UpdateRule`; a `Loss` (PPOLoss, say), which is one; or a function
+        settings: Optimiser and minibatches.
+        loss: An `UpdateRule`; a `Loss` (PPOLoss, say), which is one; or a function
             `(batch, outputs, distribution_class) -> (loss, metrics)`.
-        device: the device of the modules and minibatches; None leaves both on their devices.
-        multi_agent: which modules are trained, and their own settings and losses; None trains all of them alike.
+        device: The device of the modules and minibatches; None leaves both on their devices.
+        multi_agent: Which modules are trained, and their own settings and losses; None trains all of them alike.
         columns: "all", or "auto": columns that are not read in a module's first update are not made for later ones.
         check_first_update: "warn", "error" or "off": the comparison, before the first gradient step of each
             module, of its outputs in training with those recorded while it acted. Turn it off for off-policy data; it
             is off for update rules that are not `on_policy`.
-        learners: the learners that update together, each with its share of the episodes: a `TorchLearners`, say. All
+        learners: The learners that update together, each with its share of the episodes: a `TorchLearners`, say. All
             are made alike and have the same state. None: this learner is alone.
 
     Raises:
@@ -209,8 +209,8 @@ class Learner:
         after it do no work for them.
 
         Args:
-            module_id: the module.
-            batch: the train batch, `{module_id: {column: tensor}}`; None before there is one.
+            module_id: The module.
+            batch: The train batch, `{module_id: {column: tensor}}`; None before there is one.
         """
         return self._multi_agent.should_be_updated(module_id, batch)
 
@@ -225,10 +225,10 @@ class Learner:
         """Add a module between two updates, also to the learner's `MultiRLModule`.
 
         Args:
-            module_id: an unused id.
-            module_spec: how to build the module, or the module itself.
-            config_overrides: its own settings, as in `MultiAgentSettings.overrides_per_module`.
-            new_should_module_be_updated: the new `policies_to_train`; None leaves it unchanged, so that a list of
+            module_id: An unused id.
+            module_spec: How to build the module, or the module itself.
+            config_overrides: Its own settings, as in `MultiAgentSettings.overrides_per_module`.
+            new_should_module_be_updated: The new `policies_to_train`; None leaves it unchanged, so that a list of
                 ids does not include the new module.
 
         Returns:
@@ -258,8 +258,8 @@ class Learner:
         """Remove a module, its optimiser and its overrides.
 
         Args:
-            module_id: the module.
-            new_should_module_be_updated: the new `policies_to_train`; None only removes the module from it.
+            module_id: The module.
+            new_should_module_be_updated: The new `policies_to_train`; None only removes the module from it.
 
         Returns:
             The spec of the remaining modules.
@@ -301,10 +301,10 @@ class Learner:
         the same results and state; only the seconds and `bytes_left_out` are each one's own.
 
         Args:
-            episodes: chunks as an environment runner returns them; with other learners there may be none.
+            episodes: Chunks as an environment runner returns them; with other learners there may be none.
             batch: `{module_id: {column: tensor}}`, in place of episodes.
-            metrics: logger passed to the pipeline.
-            num_env_steps: environment steps that count as learned from, for schedules, if rows were drawn from a larger
+            metrics: Logger passed to the pipeline.
+            num_env_steps: Environment steps that count as learned from, for schedules, if rows were drawn from a larger
                 set; with other learners, those of this one's share. None: those of the episodes or the batch.
 
         Returns:
@@ -375,8 +375,8 @@ class Learner:
         """Return the train batch of episodes, for `update(batch=...)` of a `LearnerGroup`.
 
         Args:
-            episodes: chunks as an environment runner returns them.
-            metrics: logger passed to the pipeline.
+            episodes: Chunks as an environment runner returns them.
+            metrics: Logger passed to the pipeline.
 
         Raises:
             ConfigError: the learner has no pipeline.
@@ -615,8 +615,8 @@ class Learner:
         """Check that a batch is one by module, of modules that this learner holds.
 
         Args:
-            batch: the batch.
-            where: its name, for messages.
+            batch: The batch.
+            where: Its name, for messages.
 
         Raises:
             BatchLayoutError: it is no `{module_id: {column: tensor}}`.
@@ -759,10 +759,10 @@ def _overridden(
     """Return the common settings and loss with one module's changes.
 
     Args:
-        module_id: of the module, for messages.
-        settings: the common settings.
-        loss: the common loss.
-        changes: fields of `LearnerSettings`; `loss`, as for `as_loss`; and fields of that loss's settings.
+        module_id: Of the module, for messages.
+        settings: The common settings.
+        loss: The common loss.
+        changes: Fields of `LearnerSettings`; `loss`, as for `as_loss`; and fields of that loss's settings.
 
     Raises:
         ConfigError: a name is none of these, or a value is out of its range.

@@ -44,16 +44,16 @@ class LearnerGroup:
     and the update is made again with the same episodes.
 
     Args:
-        learner: the learner; the others are built from its parts.
-        num_learners: processes that learn, as Ray actors; 0: the learner learns itself, without Ray.
-        num_cpus_per_learner: cores that Ray reserves for each of them; "auto": 1, or none beside a GPU.
+        learner: The learner; the others are built from its parts.
+        num_learners: Processes that learn, as Ray actors; 0: the learner learns itself, without Ray.
+        num_cpus_per_learner: Cores that Ray reserves for each of them; "auto": 1, or none beside a GPU.
         num_gpus_per_learner: GPUs that Ray reserves for each of them; with at least one, its modules are there.
-        restart_failed_learners: whether processes are started again; otherwise the first loss is an error.
-        max_num_learner_restarts: how often all of them are.
-        timeout_s: seconds in which a request, such as an update, must be answered, and in which a learner must hear of
+        restart_failed_learners: Whether processes are started again; otherwise the first loss is an error.
+        max_num_learner_restarts: How often all of them are.
+        timeout_s: Seconds in which a request, such as an update, must be answered, and in which a learner must hear of
             the others in each exchange; then they are taken to hang, and started again. An update that works must not
             take longer: the default is half an hour.
-        actor_group: the class that starts processes and takes requests to them.
+        actor_group: The class that starts processes and takes requests to them.
 
     Attributes:
         learner: the learner; its modules and connector are those that the algorithm shows and saves.
@@ -137,10 +137,10 @@ class LearnerGroup:
         """Learn from episodes or a batch, as `Learner.update` does.
 
         Args:
-            episodes: chunks as an environment runner returns them.
+            episodes: Chunks as an environment runner returns them.
             batch: `{module_id: {column: tensor}}`, in place of episodes; processes share its rows, sequences as wholes.
-            metrics: logger passed to the pipeline.
-            num_env_steps: environment steps that count as learned from; None: those of the episodes or the batch.
+            metrics: Logger passed to the pipeline.
+            num_env_steps: Environment steps that count as learned from; None: those of the episodes or the batch.
 
         Raises:
             ConfigError: episodes and a batch, or neither.
@@ -216,7 +216,7 @@ class LearnerGroup:
         """Return a function's result for each learner.
 
         Args:
-            func: it may change the state of the learners, in the same way for all; with processes it is sent to them,
+            func: It may change the state of the learners, in the same way for all; with processes it is sent to them,
                 and the learner here takes over the first one's state.
         """
         if self._actors is None:
@@ -295,8 +295,8 @@ class LearnerGroup:
         """Call a method of all learners with the newest parts and state; again, if a process is lost meanwhile.
 
         Args:
-            method: a method of `HostedLearner` that takes a `Setup`.
-            arguments: called with that; returns all arguments for each learner.
+            method: A method of `HostedLearner` that takes a `Setup`.
+            arguments: Called with that; returns all arguments for each learner.
 
         Returns:
             What it returned, by index.
@@ -416,7 +416,7 @@ def even_shares(steps: npt.ArrayLike, count: int) -> list[npt.NDArray[np.int64]]
 
     Args:
         steps: int [N], the steps of each chunk.
-        count: number of shares; with fewer chunks some are empty.
+        count: Number of shares; with fewer chunks some are empty.
 
     Returns:
         The indices of each share's chunks, in increasing order.
@@ -443,8 +443,8 @@ def _in_order(
     """Return values of rows in the order of a batch.
 
     Args:
-        parts: index of a learner -> module id -> name -> values of its rows.
-        places: module id -> the numbers of each learner's rows.
+        parts: Index of a learner -> module id -> name -> values of its rows.
+        places: Module id -> the numbers of each learner's rows.
     """
     whole: dict[str, dict[str, torch.Tensor]] = {key: {} for key in places}
     for index, outputs in parts.items():

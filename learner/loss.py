@@ -61,10 +61,10 @@ class Loss(UpdateRule):
         """Return the scalar loss of one minibatch and detached scalar metrics.
 
         Args:
-            batch: one minibatch, column -> tensor.
-            outputs: the output of `forward_train`, with `vf_preds` added for modules that predict values.
-            distribution_class: the module's action distribution for training.
-            coefficients: as for `losses`.
+            batch: One minibatch, column -> tensor.
+            outputs: The output of `forward_train`, with `vf_preds` added for modules that predict values.
+            distribution_class: The module's action distribution for training.
+            coefficients: As for `losses`.
         """
 
 
@@ -89,8 +89,8 @@ def as_loss(loss: UpdateRule | LossFunction | type[UpdateRule] | str, settings: 
     """Return an update rule for one, a loss function, a class or an import path.
 
     Args:
-        loss: the rule, or a function, class or import path for it.
-        settings: for a class with a parameter `settings`, as PPOLoss and its subclasses have.
+        loss: The rule, or a function, class or import path for it.
+        settings: For a class with a parameter `settings`, as PPOLoss and its subclasses have.
 
     Raises:
         ConfigError: it is none of these, or it takes other arguments.

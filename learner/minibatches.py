@@ -30,11 +30,11 @@ def _minibatch_sizes(
 
     Args:
         ends: int64 [R], the timesteps up to the end of each row; R >= 1.
-        size: timesteps per minibatch, None for one minibatch of all rows.
-        remainder: handling of the rows at the end that do not reach `size`: "keep" yields them, "drop" leaves
+        size: Timesteps per minibatch, None for one minibatch of all rows.
+        remainder: Handling of the rows at the end that do not reach `size`: "keep" yields them, "drop" leaves
             them out unless they are the only ones, "spread" makes `ends[-1] // size` minibatches as equal as rows
             allow.
-        count: number of minibatches, as equal as rows allow; some are empty if there are fewer rows. None: as `size`
+        count: Number of minibatches, as equal as rows allow; some are empty if there are fewer rows. None: as `size`
             and `remainder` say.
 
     Returns:
@@ -105,15 +105,15 @@ class Minibatches:
     length in a recurrent batch cannot be aligned with sequences and is left out.
 
     Args:
-        batch: column -> tensor [B, ...] (or a struct of them), as a learner pipeline delivers it for one module.
-        size: timesteps per minibatch, None for the whole batch.
-        num_minibatches: number of minibatches instead of `size`, which is then `rows // num_minibatches`. With
+        batch: Column -> tensor [B, ...] (or a struct of them), as a learner pipeline delivers it for one module.
+        size: Timesteps per minibatch, None for the whole batch.
+        num_minibatches: Number of minibatches instead of `size`, which is then `rows // num_minibatches`. With
             `remainder="drop"` there are exactly so many, of that size; with "keep" more for the rows that are left;
             with "spread" so many, as equal as possible. Sequences of different lengths are always spread.
-        epochs: passes through the batch.
+        epochs: Passes through the batch.
         shuffle: "once" shuffles the rows once, "epoch" in every epoch, None never.
-        generator: source of the random order; torch's global one if None.
-        remainder: handling of rows at the end that are too few for a minibatch: "keep" yields them as a short
+        generator: Source of the random order; torch's global one if None.
+        remainder: Handling of rows at the end that are too few for a minibatch: "keep" yields them as a short
             one, "drop" leaves them out (unless there is no other), "spread" makes `timesteps // size` minibatches as
             equal as whole rows allow.
         time_major: True: columns of a batch with `seq_lens` are [T, n, ...] (views), not [n, T, ...], but for
@@ -200,7 +200,7 @@ class Minibatches:
         """Yield the minibatches of each epoch as an iterator; exhaust it before taking the next one.
 
         Args:
-            num_per_epoch: minibatches of an epoch, over which rows are spread evenly, as several learners that update
+            num_per_epoch: Minibatches of an epoch, over which rows are spread evenly, as several learners that update
                 together need; with fewer rows some are empty. None: as `size` and `remainder` say.
         """
         if self._shuffle == "epoch":
@@ -217,7 +217,7 @@ class Minibatches:
         """Return an iterator over the minibatches as tuples.
 
         Args:
-            order: names of columns; a dotted name (`"obs.ref"`, `"obs.ref.mask"`) is a part of one. A column or part
+            order: Names of columns; a dotted name (`"obs.ref"`, `"obs.ref.mask"`) is a part of one. A column or part
                 that is not there is None.
 
         Examples:
@@ -306,7 +306,7 @@ def rows_of(batch: Mapping[str, Any], rows: npt.NDArray[np.int64]) -> dict[str, 
     """Return some rows of a batch, copied to the host.
 
     Args:
-        batch: column -> tensor [B, ...], or a struct of them.
+        batch: Column -> tensor [B, ...], or a struct of them.
         rows: int64 [n], their numbers.
     """
     leaves, form, _ = _aligned_columns(batch)

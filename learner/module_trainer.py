@@ -77,7 +77,7 @@ class _UpdateMetrics:
         """Return means over the whole update, with `explained_variance`, `num_rows` and `num_minibatches`.
 
         Args:
-            shared: the update of all learners, whose value predictions count together.
+            shared: The update of all learners, whose value predictions count together.
         """
         means = self._means(0)
         means.update(self._explained(shared))
@@ -161,10 +161,10 @@ class ModuleShare(NamedTuple):
     """One learner's share of the minibatches of a module.
 
     Args:
-        shared: the update.
-        minibatches: of this learner's rows, as `ModuleTrainer.minibatches` makes them; None without rows.
-        num_rows: rows of all learners, of which an epoch draws.
-        num_per_epoch: minibatches of an epoch, the same on all learners; None for a learner that is alone: as many as
+        shared: The update.
+        minibatches: Of this learner's rows, as `ModuleTrainer.minibatches` makes them; None without rows.
+        num_rows: Rows of all learners, of which an epoch draws.
+        num_per_epoch: Minibatches of an epoch, the same on all learners; None for a learner that is alone: as many as
             the settings say.
         is_source: True for the learner with the most rows, which gives the others the module's buffers.
     """
@@ -180,12 +180,12 @@ class ModuleTrainer:
     """Updates one module, and keeps its optimiser, coefficients and order of rows between updates.
 
     Args:
-        module_id: the module's id.
-        module: the module.
-        settings: its optimiser and minibatches.
-        rule: how it learns from a minibatch.
-        device: the module's device; None leaves it unchanged.
-        learners: the learners that update it together.
+        module_id: The module's id.
+        module: The module.
+        settings: Its optimiser and minibatches.
+        rule: How it learns from a minibatch.
+        device: The module's device; None leaves it unchanged.
+        learners: The learners that update it together.
 
     Attributes:
         module: the module.
@@ -317,7 +317,7 @@ class ModuleTrainer:
         """Return the minibatches of the module's batch; None if no row has loss.
 
         Args:
-            columns: column -> tensor, the learner pipeline's output for this module.
+            columns: Column -> tensor, the learner pipeline's output for this module.
             may_be_empty: False: a batch without loss is an error.
 
         Raises:
@@ -348,8 +348,8 @@ class ModuleTrainer:
         """Run all epochs of minibatches of the module's batch, or until the rule ends the update.
 
         Args:
-            share: what this learner contributes.
-            num_env_steps: environment steps learned from so far by all learners, for schedules.
+            share: What this learner contributes.
+            num_env_steps: Environment steps learned from so far by all learners, for schedules.
 
         Returns:
             The metrics of the rule and those that `Learner.update` names.
@@ -566,8 +566,8 @@ def _row_order(seed: int | None, module_id: str) -> torch.Generator:
     their order, and their training have no effect on a module's minibatches.
 
     Args:
-        seed: the learner's seed, None for a random one.
-        module_id: the module's id.
+        seed: The learner's seed, None for a random one.
+        module_id: The module's id.
 
     Examples:
         >>> _row_order(7, "red").initial_seed() == _row_order(7, "blue").initial_seed()

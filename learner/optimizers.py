@@ -26,10 +26,10 @@ class GroupOptimizers:
     """The optimisers of one module: one for each loss of its update rule.
 
     Args:
-        module: the module.
-        own: what the rule keeps for it, or None.
-        groups: name of a loss -> the parameters that it moves, and their settings.
-        settings: the module's settings, for what a group leaves open.
+        module: The module.
+        own: What the rule keeps for it, or None.
+        groups: Name of a loss -> the parameters that it moves, and their settings.
+        settings: The module's settings, for what a group leaves open.
 
     Attributes:
         parameters: those of all groups, group after group.
@@ -64,7 +64,7 @@ class GroupOptimizers:
         """Set the learning rates of groups that have their own, and return them as `<group>_lr`.
 
         Args:
-            num_env_steps: environment steps learned from so far.
+            num_env_steps: Environment steps learned from so far.
         """
         rates = {name: value_at(lr, num_env_steps) for name, lr in self._lrs.items()}
         for name, rate in rates.items():
@@ -154,8 +154,8 @@ class GroupOptimizer:
     installed torch has no fused kernel for the device, torch's default is used.
 
     Args:
-        parameters: name -> parameter, all requiring gradients.
-        settings: optimiser, learning rate and clipping.
+        parameters: Name -> parameter, all requiring gradients.
+        settings: Optimiser, learning rate and clipping.
 
     Attributes:
         names: of the parameters.

@@ -28,7 +28,7 @@ class PPOLoss(Loss):
     halves when it is under half of the target.
 
     Args:
-        settings: the hyperparameters.
+        settings: The hyperparameters.
 
     Examples:
         >>> PPOLoss().adapt({"kl_coeff": 0.2}, {"mean_kl": 0.001})
@@ -159,10 +159,10 @@ def ppo_loss(
             `loss_mask` and `mirrored`, each [B, ...] or [B, T, ...] (these two bool [B] or [B, T]); with
             `use_clipped_value_loss` also `vf_preds`.
         outputs: `action_dist_inputs` and `vf_preds` of the module being trained.
-        distribution_class: offers `from_logits`; its instances `logp`, `entropy` and `kl`.
-        settings: the hyperparameters.
-        kl_coeff: current weight of the KL term.
-        advantage_moments: mean and standard deviation for `standardize_advantages="minibatch"`; None: those of the
+        distribution_class: Offers `from_logits`; its instances `logp`, `entropy` and `kl`.
+        settings: The hyperparameters.
+        kl_coeff: Current weight of the KL term.
+        advantage_moments: Mean and standard deviation for `standardize_advantages="minibatch"`; None: those of the
             minibatch.
 
     Returns:
@@ -317,11 +317,11 @@ def read_columns(
     """Return some columns of a batch or of a module's outputs.
 
     Args:
-        source: column -> values.
-        names: the columns.
-        owner: what `source` is, for the message.
-        loss: which loss reads them, for the message.
-        do: what to do about a missing one; by default what PPO needs.
+        source: Column -> values.
+        names: The columns.
+        owner: What `source` is, for the message.
+        loss: Which loss reads them, for the message.
+        do: What to do about a missing one; by default what PPO needs.
 
     Raises:
         ColumnError: a column is missing.

@@ -48,8 +48,8 @@ class ColumnSpec:
     """Shape and type of one environment's row of a column.
 
     Args:
-        shape: without the axes of time and environments.
-        dtype: type of its entries.
+        shape: Without the axes of time and environments.
+        dtype: Type of its entries.
 
     Raises:
         ConfigError: the shape has other things than sizes, or the type is none of torch.
@@ -84,9 +84,9 @@ class RolloutStorage:
     Args:
         num_steps: T, the steps of a rollout.
         num_envs: N.
-        columns: column -> `ColumnSpec`, or dicts and tuples of these; None: those of the first step.
-        device: where the tensors are; steps have to be there too.
-        lookback: steps that `clear` keeps before the first row, for what reads earlier steps.
+        columns: Column -> `ColumnSpec`, or dicts and tuples of these; None: those of the first step.
+        device: Where the tensors are; steps have to be there too.
+        lookback: Steps that `clear` keeps before the first row, for what reads earlier steps.
 
     Attributes:
         columns: column -> `ColumnSpec`, or dicts and tuples of these; empty before there is a schema.
@@ -194,9 +194,9 @@ class RolloutStorage:
         """Return rows of a column: views `[stop - start, N, ...]`.
 
         Args:
-            name: the column.
-            start: the first step; from `-history` on.
-            stop: the step after the last; one more than there are steps for `obs` and `state_in` after `finish`.
+            name: The column.
+            start: The first step; from `-history` on.
+            stop: The step after the last; one more than there are steps for `obs` and `state_in` after `finish`.
 
         Raises:
             ColumnError: there is no such column of the steps.
@@ -224,10 +224,10 @@ class RolloutStorage:
         """Copy one step of all environments.
 
         Args:
-            step: column -> tensors `[N, ...]`: the columns of the schema, no more and no fewer.
-            final_obs: observations after the step, of which rows of environments that ended in it are kept: the
+            step: Column -> tensors `[N, ...]`: the columns of the schema, no more and no fewer.
+            final_obs: Observations after the step, of which rows of environments that ended in it are kept: the
                 terminal observations, where `obs` of the next step is already that of the next episode.
-            final_state: recurrent states after the step, nested as `state_in`, of which the same rows are kept. The
+            final_state: Recurrent states after the step, nested as `state_in`, of which the same rows are kept. The
                 values of terminal observations are computed from them.
 
         Raises:
@@ -270,8 +270,8 @@ class RolloutStorage:
         """Copy the observations after the newest step, which the next rollout begins with.
 
         Args:
-            obs: tensors `[N, ...]`, nested as the column.
-            state_in: recurrent states after the newest step, if the steps have a column `state_in`.
+            obs: Tensors `[N, ...]`, nested as the column.
+            state_in: Recurrent states after the newest step, if the steps have a column `state_in`.
 
         Raises:
             ColumnError: they do not fit the columns.
@@ -316,8 +316,8 @@ class RolloutStorage:
         """Add a column that is computed of the steps so far; it lasts until the next step or `clear`.
 
         Args:
-            name: a name that no step has; a column of that name that was computed before is replaced.
-            values: tensors `[len(self), N, ...]`, or dicts and tuples of these, which are kept, not copied.
+            name: A name that no step has; a column of that name that was computed before is replaced.
+            values: Tensors `[len(self), N, ...]`, or dicts and tuples of these, which are kept, not copied.
 
         Raises:
             ColumnError: the steps have a column of that name, or the values have another shape.
@@ -447,10 +447,10 @@ class RolloutStorage:
         `clear` lets it be filled again, which overwrites the episodes.
 
         Args:
-            episodes: the chunks of one fragment, as a runner with `gym_env_autoreset_mode="same_step"` samples it.
-            device: where the tensors are.
-            columns: names of the columns to take over; None: all.
-            initial_state: recurrent state of one environment, with which episodes begin that did not note their own
+            episodes: The chunks of one fragment, as a runner with `gym_env_autoreset_mode="same_step"` samples it.
+            device: Where the tensors are.
+            columns: Names of the columns to take over; None: all.
+            initial_state: Recurrent state of one environment, with which episodes begin that did not note their own
                 (see `AddStatesFromEpisodesToBatch`); None: zeros.
 
         Raises:
@@ -524,10 +524,10 @@ class RolloutStorage:
 
         Args:
             last_values: float [N], values of the observations after the newest step.
-            gamma: discount, in [0, 1].
-            lambda_: weight of longer returns, in [0, 1].
+            gamma: Discount, in [0, 1].
+            lambda_: Weight of longer returns, in [0, 1].
             standardize_advantages: True: scale advantages to mean 0 and standard deviation 1 over the rollout.
-            normalize: the earlier name of `standardize_advantages`.
+            normalize: The earlier name of `standardize_advantages`.
 
         Raises:
             ColumnError: no steps, or steps without `rewards`, `vf_preds` or `terminateds`; values of another shape.
@@ -690,15 +690,15 @@ class RolloutStorage:
         """Return minibatches of rows, of sequences or of whole environments.
 
         Args:
-            num_minibatches: minibatches of an epoch; None: as `size` says.
-            size: timesteps of a minibatch; None, without a number of minibatches: the whole rollout.
-            epochs: passes through the rollout.
+            num_minibatches: Minibatches of an epoch; None: as `size` says.
+            size: Timesteps of a minibatch; None, without a number of minibatches: the whole rollout.
+            epochs: Passes through the rollout.
             shuffle: "once", "epoch" or None, see `Minibatches`. With None minibatches of rows and of environments are
                 views of the storage, which the next rollout overwrites.
             unit: "rows" draws from `batch`, "sequences" from `sequences`, "environments" from `environments`.
             remainder: "keep", "drop" or "spread", see `Minibatches`.
-            generator: source of the random order.
-            max_seq_len: longest sequence.
+            generator: Source of the random order.
+            max_seq_len: Longest sequence.
             time_major: True: axes of sequences and environments are [time, n, ...] (views), not [n, time, ...].
 
         Raises:
@@ -742,8 +742,8 @@ class RolloutStorage:
         """Return the row before each row of a column, in the same environment and episode.
 
         Args:
-            name: the column.
-            extractor: function that returns what is wanted of rows `[R, ...]`, each row by itself; None: the rows.
+            name: The column.
+            extractor: Function that returns what is wanted of rows `[R, ...]`, each row by itself; None: the rows.
 
         Returns:
             The rows, `[len(self) * N, ...]` (copies, in the order of `batch`): a row's own where there is none before
@@ -762,9 +762,9 @@ class RolloutStorage:
         Minibatches have it too: motion priors (AMP, Peng et al. 2021, arXiv:2104.02180) learn from pairs of steps.
 
         Args:
-            name: a name that no step has.
-            of: the column whose rows are meant.
-            extractor: as in `previous`. If it returns a `MaskedColumn`, the column's mask is False where either is.
+            name: A name that no step has.
+            of: The column whose rows are meant.
+            extractor: As in `previous`. If it returns a `MaskedColumn`, the column's mask is False where either is.
 
         Raises:
             BatchLayoutError: there are no steps.

@@ -130,18 +130,18 @@ class LearnerSettings(OptimizerSettings):
     """Optimiser and minibatches of a learner, validated when set.
 
     Args:
-        lr: learning rate, >= 0, or a schedule `[[0, value], [step, value], ...]` by environment steps learned from.
+        lr: Learning rate, >= 0, or a schedule `[[0, value], [step, value], ...]` by environment steps learned from.
         optimizer: "adam" (Kingma and Ba 2015, arXiv:1412.6980), "adamw", "nadam", "radam", "rmsprop" or "sgd", a class
             `(parameters, lr=..., ...)`, or its import path `module:name`; a mapping `{"optimizer": one of these, ...}`
             has further keywords for it, such as `weight_decay` and `eps`.
-        grad_clip: bound of the gradients, > 0, or None for none.
+        grad_clip: Bound of the gradients, > 0, or None for none.
         grad_clip_by: "global_norm" scales all gradients of a module by one factor, "norm" each
             parameter's gradient by its own, "value" clips every entry.
-        num_epochs: passes through each batch.
-        minibatch_size: timesteps per minibatch, None for the whole batch.
+        num_epochs: Passes through each batch.
+        minibatch_size: Timesteps per minibatch, None for the whole batch.
         shuffle: "epoch", "once" or None, see `Minibatches`.
         remainder: "keep", "drop" or "spread", see `Minibatches`.
-        seed: seed of the learner's own random generator, None for a random one.
+        seed: Seed of the learner's own random generator, None for a random one.
 
     Raises:
         ConfigError: a value is out of range or unknown.
@@ -221,9 +221,9 @@ class MultiAgentSettings:
     """The modules of a learner to update, and their own settings.
 
     Args:
-        overrides_per_module: module id -> settings of its own: fields of `LearnerSettings`, `loss`, and
+        overrides_per_module: Module id -> settings of its own: fields of `LearnerSettings`, `loss`, and
             fields of the loss's settings, such as `{"lr": 1e-4, "minibatch_size": 64, "entropy_coeff": 0.01}`.
-        policies_to_train: the ids of the modules to update; or a function of a module's id and the
+        policies_to_train: The ids of the modules to update; or a function of a module's id and the
             train batch `{module_id: {column: tensor}}` that returns True to update the module; None updates
             all. The others get no optimiser.
 

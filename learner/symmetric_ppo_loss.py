@@ -31,11 +31,11 @@ class SymmetricPPOLoss(PPOLoss):
 
     Args:
         settings: PPO's hyperparameters.
-        observations: function of observations [N, ...] or of a struct of them, or its import path; see
+        observations: Function of observations [N, ...] or of a struct of them, or its import path; see
             `SymmetricAugmentation`.
-        actions: likewise for actions.
+        actions: Likewise for actions.
         use_data_augmentation: True if PPO's terms are of mirrored rows too.
-        mirror_loss_coeff: weight of the mirror loss; at 0 it is not computed.
+        mirror_loss_coeff: Weight of the mirror loss; at 0 it is not computed.
 
     Raises:
         ConfigError: no functions, nothing to use them for, or a mirror loss for actions without a mean.

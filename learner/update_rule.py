@@ -23,10 +23,10 @@ class Losses:
     """The losses of one minibatch, with what is reported of it.
 
     Args:
-        losses: name of a group of parameters -> scalar loss. A group that is left out makes no step.
-        metrics: name -> detached scalar.
-        rows: name -> detached floats [B, ...], one entry per row of the minibatch, such as TD errors for priorities.
-        outputs: the module's outputs; with `vf_preds` in them, the update reports `explained_variance`.
+        losses: Name of a group of parameters -> scalar loss. A group that is left out makes no step.
+        metrics: Name -> detached scalar.
+        rows: Name -> detached floats [B, ...], one entry per row of the minibatch, such as TD errors for priorities.
+        outputs: The module's outputs; with `vf_preds` in them, the update reports `explained_variance`.
     """
 
     losses: Mapping[str, torch.Tensor]
@@ -39,9 +39,9 @@ class Group:
     """The parameters that one loss moves, with an optimiser of their own.
 
     Args:
-        *parts: networks and parameters, of the module or of what the rule keeps for it.
-        without: networks among them that this loss does not move.
-        **settings: fields of `LearnerSettings` for this optimiser alone: `lr` (a number or a schedule), `grad_clip`,
+        *parts: Networks and parameters, of the module or of what the rule keeps for it.
+        without: Networks among them that this loss does not move.
+        **settings: Fields of `LearnerSettings` for this optimiser alone: `lr` (a number or a schedule), `grad_clip`,
             `grad_clip_by`, `optimizer`. None: as the learner's.
     """
 
@@ -62,7 +62,7 @@ class UpdateRule(ABC):
     clips, steps all groups that have gradients, and calls `after_step`.
 
     Args:
-        settings: hyperparameters, a `SettingsModel`; modules may have their own values.
+        settings: Hyperparameters, a `SettingsModel`; modules may have their own values.
     """
 
     on_policy: ClassVar[bool] = False
@@ -83,7 +83,7 @@ class UpdateRule(ABC):
         function of the module's weights and the settings.
 
         Args:
-            module: the module, on its device.
+            module: The module, on its device.
         """
         return None
 
@@ -93,8 +93,8 @@ class UpdateRule(ABC):
         Every trainable parameter of the module and of what is kept belongs to one group.
 
         Args:
-            module: the module.
-            own: what `make_own` returned for it.
+            module: The module.
+            own: What `make_own` returned for it.
         """
         return {"total": Group(module)}
 
@@ -105,10 +105,10 @@ class UpdateRule(ABC):
         Random numbers have to come from torch's generator, which checkpoints contain.
 
         Args:
-            batch: one minibatch, column -> tensor [B, ...] or [B, T, ...], on the module's device.
-            module: the module, in training mode.
-            own: what `make_own` returned for it.
-            coefficients: those of `initial_coefficients` or `adapt`, and those of `scheduled_coefficients`; for
+            batch: One minibatch, column -> tensor [B, ...] or [B, T, ...], on the module's device.
+            module: The module, in training mode.
+            own: What `make_own` returned for it.
+            coefficients: Those of `initial_coefficients` or `adapt`, and those of `scheduled_coefficients`; for
                 several learners also those that `standardized_columns` names.
         """
 
@@ -118,9 +118,9 @@ class UpdateRule(ABC):
         The change depends on the weights and `num_steps` alone, so that learners that update together stay equal.
 
         Args:
-            module: the module, after the step.
-            own: what `make_own` returned for it.
-            num_steps: gradient steps of the module so far.
+            module: The module, after the step.
+            own: What `make_own` returned for it.
+            num_steps: Gradient steps of the module so far.
         """
 
     def setting_names(self) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ class UpdateRule(ABC):
         """Return this rule with some of its settings changed, for a module with its own settings.
 
         Args:
-            **changes: values for some of `setting_names`.
+            **changes: Values for some of `setting_names`.
 
         Raises:
             ConfigError: a value is out of its range.
@@ -157,7 +157,7 @@ class UpdateRule(ABC):
         """Return the coefficients that follow a schedule, for an update.
 
         Args:
-            num_env_steps: environment steps that the learner has learned from so far.
+            num_env_steps: Environment steps that the learner has learned from so far.
         """
         return {}
 
@@ -175,7 +175,7 @@ class UpdateRule(ABC):
         They weight gradients and metrics of learners that update together, and metrics of minibatches.
 
         Args:
-            batch: one minibatch, column -> tensor, before `augment`.
+            batch: One minibatch, column -> tensor, before `augment`.
         """
         return num_rows_of(batch)
 
@@ -183,7 +183,7 @@ class UpdateRule(ABC):
         """Return the minibatch that the module and the loss get; by default the same one.
 
         Args:
-            minibatch: column -> tensor, on the module's device; not to be changed in place.
+            minibatch: Column -> tensor, on the module's device; not to be changed in place.
         """
         return minibatch
 
@@ -199,8 +199,8 @@ class UpdateRule(ABC):
         """Return the learning rate for the step of the minibatch with these metrics; by default the same one.
 
         Args:
-            lr: that of the step before; at first the one of the settings.
-            metrics: of the minibatch, over the rows of all learners.
+            lr: That of the step before; at first the one of the settings.
+            metrics: Of the minibatch, over the rows of all learners.
         """
         return lr
 
@@ -208,8 +208,8 @@ class UpdateRule(ABC):
         """Return the coefficients for the next update.
 
         Args:
-            coefficients: those of this update.
-            metrics: means of this loss's metrics over the update's last epoch.
+            coefficients: Those of this update.
+            metrics: Means of this loss's metrics over the update's last epoch.
         """
         return dict(coefficients)
 
@@ -239,9 +239,9 @@ def polyak(target: nn.Module, source: nn.Module, tau: float) -> None:
     """Move a target's parameters a share of the way to their source's, and copy its buffers.
 
     Args:
-        target: the target.
-        source: a module of the same structure.
-        tau: the share, from 0 to 1; 1 copies.
+        target: The target.
+        source: A module of the same structure.
+        tau: The share, from 0 to 1; 1 copies.
 
     Examples:
         >>> target, source = nn.Linear(1, 1), nn.Linear(1, 1)

@@ -27,10 +27,10 @@ def check_pipeline_arguments(
     """Check a pipeline's constructor arguments.
 
     Args:
-        pipeline: the pipeline.
-        spaces: input observation and action space.
-        connectors: the pieces.
-        others: keywords beyond these, which a subclass in user code may pass on.
+        pipeline: The pipeline.
+        spaces: Input observation and action space.
+        connectors: The pieces.
+        others: Keywords beyond these, which a subclass in user code may pass on.
 
     Raises:
         PieceError: pieces in another place than `connectors=`, or an unknown keyword.

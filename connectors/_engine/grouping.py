@@ -222,7 +222,7 @@ def chunks_given_back(
     Args:
         episodes: Multi-agent episodes.
         episode_keys: One per episode.
-        rows: module id -> (episode key, agent) of each row, as the mapping to modules left them.
+        rows: Module id -> (episode key, agent) of each row, as the mapping to modules left them.
 
     Returns:
         The chunks of all agents that are to act; and the position of each row's chunk among them by module, -1 for

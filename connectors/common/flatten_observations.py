@@ -41,7 +41,7 @@ class FlatRows:
     Discrete and MultiDiscrete leaves become one-hots, all others are flattened and cast.
 
     Args:
-        space: space of one observation.
+        space: Space of one observation.
 
     Attributes:
         space: the same.

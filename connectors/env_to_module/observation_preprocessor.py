@@ -75,8 +75,8 @@ class SingleAgentObservationPreprocessor(_Preprocessor):
         """Return the new value of an observation.
 
         Args:
-            observation: the newest observation, one row, nested as its space is.
-            episode: the `SingleAgentEpisode` that it belongs to; earlier steps can be read from it.
+            observation: The newest observation, one row, nested as its space is.
+            episode: The `SingleAgentEpisode` that it belongs to; earlier steps can be read from it.
 
         Returns:
             One row of the output observation space. Whole floats become integers where the space has integers.
@@ -123,8 +123,8 @@ class MultiAgentObservationPreprocessor(_Preprocessor):
         """Return the new values of observations.
 
         Args:
-            observations: the newest observation of each agent that has one at the newest env step, one row each.
-            episode: the `MultiAgentEpisode` that they belong to; earlier steps can be read from it.
+            observations: The newest observation of each agent that has one at the newest env step, one row each.
+            episode: The `MultiAgentEpisode` that they belong to; earlier steps can be read from it.
 
         Returns:
             A dict with the new observations; those of agents that are left out stay as they are.

@@ -26,15 +26,15 @@ class Segments(NamedTuple):
     """The rows of a module's chunks in flat arrays, one chunk after the other, each with its bootstrap row at the end.
 
     Args:
-        inputs: the module's batch, to call the module with.
-        settings: those of the piece, for this module.
-        errors: one-step temporal-difference errors, float64 [R]; 0 in bootstrap rows.
-        values: value predictions, [R].
+        inputs: The module's batch, to call the module with.
+        settings: Those of the piece, for this module.
+        errors: One-step temporal-difference errors, float64 [R]; 0 in bootstrap rows.
+        values: Value predictions, [R].
         terminateds: bool [R].
         real: bool [R], rows with loss.
-        counts: rows per chunk, int64 [S].
-        flat: makes an array [R] of a tensor [B] or [B, T].
-        placed: makes a float32 tensor of the batch's shape of an array [R].
+        counts: Rows per chunk, int64 [S].
+        flat: Makes an array [R] of a tensor [B] or [B, T].
+        placed: Makes a float32 tensor of the batch's shape of an array [R].
     """
 
     inputs: dict[str, Any]
@@ -77,8 +77,8 @@ class AdvantageEstimation(Piece):
         """Return the advantages, and what is added to the values to make their targets, [R] each.
 
         Args:
-            segments: the rows.
-            group: the chunks, with their module.
+            segments: The rows.
+            group: The chunks, with their module.
         """
 
     def add(self, columns: dict[str, Any], advantages: Floats, segments: Segments, group: ChunkGroup) -> None:

@@ -30,7 +30,7 @@ def add_one_ts_to_episodes_and_truncate(episodes: Sequence[SingleAgentEpisode]) 
     `AddOneTsToEpisodesAndTruncate` adds the same rows only to the batch.
 
     Args:
-        episodes: chunks with at least one step each.
+        episodes: Chunks with at least one step each.
 
     Returns:
         `is_truncated` of every episode before the call, for
@@ -58,8 +58,8 @@ def remove_last_ts_from_episodes_and_restore_truncateds(
     """Undo `add_one_ts_to_episodes_and_truncate`, in place.
 
     Args:
-        episodes: the lengthened episodes.
-        orig_truncateds: the result of that function.
+        episodes: The lengthened episodes.
+        orig_truncateds: The result of that function.
 
     Raises:
         EpisodeError: an episode has no step, or the flags differ in number from the episodes.
@@ -84,8 +84,8 @@ def remove_last_ts_from_data(episode_lens: Sequence[int], *data: npt.NDArray[Any
     """Remove the last row of every episode from concatenated rows.
 
     Args:
-        episode_lens: rows per episode, the last row included.
-        *data: arrays [sum(episode_lens), ...].
+        episode_lens: Rows per episode, the last row included.
+        *data: Arrays [sum(episode_lens), ...].
 
     Raises:
         ColumnError: an array has another number of rows, or an episode has none.

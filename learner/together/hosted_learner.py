@@ -39,9 +39,9 @@ class Setup:
     """Changes that a hosted learner takes over before it does what it is asked for.
 
     Args:
-        learner: another learner to build, packed; None: the learner stays.
-        state: the state to take over, as `Learner.get_state` gives it; None: it has the newest.
-        random: states of random generators to take over, by the number of the learner.
+        learner: Another learner to build, packed; None: the learner stays.
+        state: The state to take over, as `Learner.get_state` gives it; None: it has the newest.
+        random: States of random generators to take over, by the number of the learner.
     """
 
     learner: bytes | None = None
@@ -53,8 +53,8 @@ class Setup:
         """Return all that a learner is built from, as bytes.
 
         Args:
-            learner: the learner.
-            **changes: arguments of it that are to have other values.
+            learner: The learner.
+            **changes: Arguments of it that are to have other values.
         """
         buffer = io.BytesIO()  # torch's format, as tensors of a GPU can be loaded where there is none
         torch.save((type(learner), {**learner.parts(), **changes}), buffer, pickle_module=cloudpickle)
@@ -64,8 +64,8 @@ class Setup:
         """Build the packed learner.
 
         Args:
-            device: where its modules and minibatches are.
-            learners: the learners that it is one of.
+            device: Where its modules and minibatches are.
+            learners: The learners that it is one of.
         """
         buffer = io.BytesIO(self.learner or b"")
         learner_class, parts = torch.load(buffer, map_location=device, weights_only=False)
@@ -78,13 +78,13 @@ class UpdateAnswer:
     """Results and state after an update of one of several learners.
 
     Args:
-        results: as `Learner.update` returns them; equal on all learners.
-        state: the state after the update; None on all learners but the first.
-        random: the state of the process's random generators after it.
-        warnings: what was warned of.
-        history: the depth and the calls of the learner pipeline's `history`.
-        logged: what pieces logged, for `MetricsLogger.add_from`; None without a logger.
-        piece_seconds: seconds of each piece, if the pipeline's `watch` adds them up.
+        results: As `Learner.update` returns them; equal on all learners.
+        state: The state after the update; None on all learners but the first.
+        random: The state of the process's random generators after it.
+        warnings: What was warned of.
+        history: The depth and the calls of the learner pipeline's `history`.
+        logged: What pieces logged, for `MetricsLogger.add_from`; None without a logger.
+        piece_seconds: Seconds of each piece, if the pipeline's `watch` adds them up.
         row_outputs: `Learner.row_outputs`.
     """
 
@@ -102,12 +102,12 @@ class HostedLearner:
     """Hosts one of several learners that update the same modules, each from its share of the episodes.
 
     Args:
-        index: its number, from 1.
-        restarts: how many processes of this number there were before.
-        count: number of learners.
-        seed: the seed of the run; None: a random one.
-        device: where modules and minibatches are.
-        timeout_s: seconds to wait for the others in an exchange.
+        index: Its number, from 1.
+        restarts: How many processes of this number there were before.
+        count: Number of learners.
+        seed: The seed of the run; None: a random one.
+        device: Where modules and minibatches are.
+        timeout_s: Seconds to wait for the others in an exchange.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class HostedLearner:
         """Meet the other learners.
 
         Args:
-            address: where they meet, as `open` of learner 1 returned it, under its machine's name for all of them.
+            address: Where they meet, as `open` of learner 1 returned it, under its machine's name for all of them.
 
         Raises:
             WorkerLostError: they do not come in time.
@@ -146,10 +146,10 @@ class HostedLearner:
         """Learn from this learner's share of the episodes or of a batch.
 
         Args:
-            setup: what changed since the last call.
-            packed: the share: a batch by module, or episodes as `pack_episodes` gave them.
-            times_pieces: for the logger that the pipeline is given; None: it is given none.
-            num_env_steps: environment steps that this share counts as; None: its own.
+            setup: What changed since the last call.
+            packed: The share: a batch by module, or episodes as `pack_episodes` gave them.
+            times_pieces: For the logger that the pipeline is given; None: it is given none.
+            num_env_steps: Environment steps that this share counts as; None: its own.
 
         Raises:
             WorkerLostError: another learner is gone.
@@ -181,8 +181,8 @@ class HostedLearner:
         """Call a function with the learner.
 
         Args:
-            setup: what changed since the last call.
-            function: what to call.
+            setup: What changed since the last call.
+            function: What to call.
 
         Returns:
             Its result; the learner's state after it, None on all learners but the first; and that of the process's
@@ -228,7 +228,7 @@ def _interface_to(host: str) -> str | None:
     Gloo else takes the interface of the machine's name, which may be another one, or unknown without a network.
 
     Args:
-        host: the other machine, or this one.
+        host: The other machine, or this one.
     """
     if sys.platform != "linux":
         return None

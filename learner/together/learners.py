@@ -26,7 +26,7 @@ class Learners:
         """Return the values of all learners, in the order of their indexes.
 
         Args:
-            value: this learner's value; it can be pickled.
+            value: This learner's value; it can be pickled.
 
         Raises:
             WorkerLostError: the connection to another learner is lost.

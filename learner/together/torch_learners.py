@@ -25,12 +25,12 @@ class TorchLearners(Learners):
     it. Each process holds one learner.
 
     Args:
-        index: the number of this learner, from 1 to `count`.
-        count: the number of learners, at least 1.
-        address: where the learners meet: "tcp://host:port" on the machine of learner 1, as `free_address` returns it
+        index: The number of this learner, from 1 to `count`.
+        count: The number of learners, at least 1.
+        address: Where the learners meet: "tcp://host:port" on the machine of learner 1, as `free_address` returns it
             there; or another `init_method` of `torch.distributed.init_process_group`.
-        device: the device of this learner's modules. With a CUDA device gradients are added up by NCCL.
-        timeout_s: seconds that this learner waits for the others in the constructor, and in each call.
+        device: The device of this learner's modules. With a CUDA device gradients are added up by NCCL.
+        timeout_s: Seconds that this learner waits for the others in the constructor, and in each call.
 
     Raises:
         ConfigError: an index or number of learners that does not exist.
@@ -105,7 +105,7 @@ def free_address(host: str = "127.0.0.1") -> str:
     """Return an address where learners can meet, at a port that is free now on this machine.
 
     Args:
-        host: the name or IP address under which the other learners reach this machine.
+        host: The name or IP address under which the other learners reach this machine.
 
     Examples:
         >>> free_address("127.0.0.1").rpartition(":")[0]

@@ -48,7 +48,7 @@ def describe_named(name: str) -> tuple[str, list[dict[str, Any]]]:
     """Return the pieces of a name: a piece, or the pieces that replace a class of RLlib or TorchRL.
 
     Args:
-        name: the piece's or the class's name.
+        name: The piece's or the class's name.
 
     Returns:
         A sentence about a class of another library, "" for a piece of this name; and the pieces.

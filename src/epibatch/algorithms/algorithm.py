@@ -78,9 +78,9 @@ class StepResult:
     """The outcome of one `Algorithm.training_step`.
 
     Args:
-        learner_results: what the learner's update returned, by module id; {} if nothing was learned.
-        num_env_steps: environment steps that were sampled.
-        timers: seconds of the parts of the step, by name, in their order; what `train` takes counts for the last.
+        learner_results: What the learner's update returned, by module id; {} if nothing was learned.
+        num_env_steps: Environment steps that were sampled.
+        timers: Seconds of the parts of the step, by name, in their order; what `train` takes counts for the last.
     """
 
     learner_results: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -108,7 +108,7 @@ class Algorithm:
     machine and versions.
 
     Args:
-        config: the settings; copied, later changes to it have no effect.
+        config: The settings; copied, later changes to it have no effect.
 
     Attributes:
         pipelines: `env_to_module`, `module_to_env` and `learner`.
@@ -221,9 +221,9 @@ class Algorithm:
         """Check what can be known of one of the runner's modules before it is used.
 
         Args:
-            module: the module.
-            module_id: its id.
-            config: what it is used with.
+            module: The module.
+            module_id: Its id.
+            config: What it is used with.
 
         Raises:
             ConfigError: it is recurrent without a `max_seq_len`, or its actions are never stretched to their bounds.
@@ -253,8 +253,8 @@ class Algorithm:
         """Build the learner with the algorithm's update rule.
 
         Args:
-            module: the runner's modules; a single one stands under `default_policy`.
-            connector: the learner pipeline, the algorithm's own pieces included.
+            module: The runner's modules; a single one stands under `default_policy`.
+            connector: The learner pipeline, the algorithm's own pieces included.
         """
         config = self.config
         common = {name: getattr(config, name) for name in OptimizerSettings.names()}
@@ -483,13 +483,13 @@ class Algorithm:
         """Add a module to those of several agents, between two iterations.
 
         Args:
-            module_id: an id that is free.
-            module_spec: an RLModuleSpec, a module, or None for the default network; spaces and settings that it leaves
+            module_id: An id that is free.
+            module_spec: An RLModuleSpec, a module, or None for the default network; spaces and settings that it leaves
                 open are those that the config would give.
-            config_overrides: its own settings of the training, such as `{"lr": 1e-4}`.
-            new_agent_to_module_mapping_fn: a function or table; agents that have appeared in a running episode keep
+            config_overrides: Its own settings of the training, such as `{"lr": 1e-4}`.
+            new_agent_to_module_mapping_fn: A function or table; agents that have appeared in a running episode keep
                 their module until it ends. None: as it is.
-            new_should_module_be_updated: from now on `policies_to_train`; None: as it is, so that a list of ids does
+            new_should_module_be_updated: From now on `policies_to_train`; None: as it is, so that a list of ids does
                 not include the new module.
 
         Returns:
@@ -576,9 +576,9 @@ class Algorithm:
         """Take over settings of other modules, which the learner has already; all parts get to know them.
 
         Args:
-            method: the method that changes the modules, for messages.
-            parts: the settings, by section.
-            spaces: module id -> its spaces, of modules that are new.
+            method: The method that changes the modules, for messages.
+            parts: The settings, by section.
+            spaces: Module id -> its spaces, of modules that are new.
         """
         self.config.change(method, parts)
         all_spaces = self.env_runner.get_spaces()
@@ -603,9 +603,9 @@ class Algorithm:
         """Remove a module, its optimiser and its settings; the runner starts new episodes.
 
         Args:
-            module_id: the module.
-            new_agent_to_module_mapping_fn: a function or table; needed if any agent has the module.
-            new_should_module_be_updated: from now on `policies_to_train`; None: as it is but for the module.
+            module_id: The module.
+            new_agent_to_module_mapping_fn: A function or table; needed if any agent has the module.
+            new_should_module_be_updated: From now on `policies_to_train`; None: as it is but for the module.
 
         Returns:
             The spec of the modules that are left.
@@ -656,8 +656,8 @@ class Algorithm:
         batch, and `remove_view` takes it away.
 
         Args:
-            name: the new column.
-            view: an `epibatch.connectors.views.View`, or a dict of its arguments.
+            name: The new column.
+            view: An `epibatch.connectors.views.View`, or a dict of its arguments.
 
         Raises:
             ConfigError: the name is taken, or the view cannot be meant; nothing was added.
@@ -688,7 +688,7 @@ class Algorithm:
         """Take away a view that `add_view` gave, from the next batch on, as if it had not been given.
 
         Args:
-            name: its name.
+            name: Its name.
 
         Raises:
             UnknownNameError: `add_view` gave no such view; nothing was removed.
@@ -714,8 +714,8 @@ class Algorithm:
         """Let config and pipelines have these views beside the config's own; they stay as before if they cannot.
 
         Args:
-            data: name -> view, or its arguments.
-            where: the caller, for messages.
+            data: Name -> view, or its arguments.
+            where: The caller, for messages.
         """
         config, added = self.config, as_views(dict(data), where)
         config_views = {name: view for name, view in config.view_requirements.items() if name not in self.added_views}
@@ -791,7 +791,7 @@ class Algorithm:
         keeps the weights and statistics of that moment.
 
         Args:
-            policy_id: leave it out: one policy acts for all agents, and `get_module` gives single networks.
+            policy_id: Leave it out: one policy acts for all agents, and `get_module` gives single networks.
 
         Raises:
             UnknownNameError: an id that is not that of the only policy.
@@ -839,8 +839,8 @@ class Algorithm:
         With several agents, observations and actions are dicts by agent; see `MultiAgentPolicy.act`.
 
         Args:
-            obs: one observation, N of them stacked, or those of several agents.
-            state: what the call before returned; None at the beginning.
+            obs: One observation, N of them stacked, or those of several agents.
+            state: What the call before returned; None at the beginning.
             **options: `explore` (default False), `reward`, `info`, `starts`; with several agents `explore`, `rewards`,
                 `infos`, `terminateds`, `truncateds`.
         """
@@ -896,8 +896,8 @@ class Algorithm:
         """Everything that changes: module, optimiser, connectors, runner, counters, generators, views added later.
 
         Args:
-            components: names of parts to include; None includes all.
-            not_components: names of parts to leave out.
+            components: Names of parts to include; None includes all.
+            not_components: Names of parts to leave out.
 
         Raises:
             UnknownNameError: a name that is none of the parts'.
@@ -1003,7 +1003,7 @@ class Algorithm:
         environments cannot be saved; so from there on its numbers differ from those of this run.
 
         Args:
-            path: the folder.
+            path: The folder.
             end_episodes: True ends the running episodes after saving. If the config has a seed, this run and a
                 restored one then both start new episodes with the same seeds, and go on alike, bit for bit. Episodes
                 that last longer than the time between two such saves never end, so save rarely.
@@ -1024,7 +1024,7 @@ class Algorithm:
         """Take over everything from a checkpoint of the same config; the runner starts new episodes.
 
         Args:
-            path: the folder that `save_to_path` wrote, or that of a run; then its newest whole checkpoint is used.
+            path: The folder that `save_to_path` wrote, or that of a run; then its newest whole checkpoint is used.
 
         Raises:
             CheckpointError: the checkpoint is incomplete, damaged, or of another algorithm or network, or it has a
@@ -1046,9 +1046,9 @@ class Algorithm:
         """Build an algorithm from a checkpoint.
 
         Args:
-            path: the folder that `save_to_path` wrote, or that of a run; then its newest whole checkpoint is used.
-            config: the original config; needed if it holds code, such as a function or a class.
-            allow_imports: whether pieces may be imported by path; importing runs code.
+            path: The folder that `save_to_path` wrote, or that of a run; then its newest whole checkpoint is used.
+            config: The original config; needed if it holds code, such as a function or a class.
+            allow_imports: Whether pieces may be imported by path; importing runs code.
 
         Raises:
             CheckpointError: the config cannot be rebuilt from data; the message names what is code.

@@ -208,8 +208,8 @@ class AlgorithmConfig:
         """Check new settings of some sections together; adopt all of them or none.
 
         Args:
-            method: the caller, for messages.
-            parts: section -> its new settings.
+            method: The caller, for messages.
+            parts: Section -> its new settings.
         """
         errors = ErrorList()
         values = self._checked(parts, errors)
@@ -437,7 +437,7 @@ class AlgorithmConfig:
         """Settings for `evaluation_config` or `algorithm_config_overrides_per_module`, checked at once.
 
         Args:
-            **settings: of the sections `environment` and `env_runners`, or of `training`.
+            **settings: Of the sections `environment` and `env_runners`, or of `training`.
 
         Raises:
             ConfigError: unknown settings, those of other sections, or values that do not fit.
@@ -467,7 +467,7 @@ class AlgorithmConfig:
         """Read a config from nested dicts, the form that `to_dict` gives.
 
         Args:
-            data: sections (`environment`, `env_runners`, `learners`, `training`, `rl_module`, `debugging`,
+            data: Sections (`environment`, `env_runners`, `learners`, `training`, `rl_module`, `debugging`,
                 `reporting`, `checkpointing`, `stop`), the pipelines `env_to_module`, `module_to_env`, `learner` as
                 lists of piece specs, and `algorithm`.
             allow_imports: True if pieces and environments may be named by import path; importing runs code.
@@ -487,8 +487,8 @@ class AlgorithmConfig:
         """Read a config from YAML.
 
         Args:
-            source: a path, or the text itself.
-            allow_imports: as in `from_dict`.
+            source: A path, or the text itself.
+            allow_imports: As in `from_dict`.
         """
         document = read_document(source, f"{cls.__name__} from ")
         return cls.from_document(document, allow_imports=allow_imports)
@@ -500,8 +500,8 @@ class AlgorithmConfig:
         """Read a config from data whose errors have lines.
 
         Args:
-            document: the data.
-            allow_imports: as in `from_dict`.
+            document: The data.
+            allow_imports: As in `from_dict`.
             complete: True if `algorithm` and an environment have to be given.
         """
         cls = cls.class_in(document, allow_imports=allow_imports)
@@ -525,7 +525,7 @@ class AlgorithmConfig:
         """Return the config class of the algorithm that a document names, if that is a subclass of this one.
 
         Args:
-            document: the data.
+            document: The data.
             allow_imports: True if it may name the class by its import path.
 
         Raises:
@@ -570,7 +570,7 @@ class AlgorithmConfig:
         """Build the pipeline from episodes to the module's input.
 
         Args:
-            env: the (vector) environment, passed to the hook.
+            env: The (vector) environment, passed to the hook.
             spaces: `{"__env__": (obs, act), "__env_single__": (obs, act)}`; taken from `env` if left out.
             device: torch device of the tensors; default: the config's.
         """
@@ -615,11 +615,11 @@ class AlgorithmConfig:
         """Build the pipeline from episodes to a train batch, without what the algorithm itself adds.
 
         Args:
-            input_observation_space: space of the episodes' observations: one environment's, as changed by
+            input_observation_space: Space of the episodes' observations: one environment's, as changed by
                 env-to-module pieces that rewrite them.
-            input_action_space: one environment's action space.
+            input_action_space: One environment's action space.
             device: torch device of the tensors; default: the config's.
-            env: passed to a hook with a single parameter.
+            env: Passed to a hook with a single parameter.
         """
         pieces = self.user_pieces("learner", (input_observation_space, input_action_space), env)
         if self.no_done_at_end:
@@ -707,8 +707,8 @@ class AlgorithmConfig:
         """The network's spec: the user's, or the default one for the spaces; of several modules if there are several.
 
         Args:
-            env: the (vector) environment, asked for its spaces if there are no `spaces`.
-            spaces: as for the pipelines, and under `default_policy` the env-to-module pipeline's output
+            env: The (vector) environment, asked for its spaces if there are no `spaces`.
+            spaces: As for the pipelines, and under `default_policy` the env-to-module pipeline's output
                 observation space with the action space.
         """
         if self.is_multi_agent:
@@ -737,10 +737,10 @@ class AlgorithmConfig:
         """The spec of all modules, each with its spaces and settings.
 
         Args:
-            env: the (vector) environment, asked for its agents' spaces if there are no `spaces`.
-            spaces: module id -> the env-to-module pipeline's output observation space and the action space; or as for
+            env: The (vector) environment, asked for its agents' spaces if there are no `spaces`.
+            spaces: Module id -> the env-to-module pipeline's output observation space and the action space; or as for
                 the pipelines. What is missing follows from the agents' spaces and the mapping.
-            inference_only: build for acting only, without modules that only learners need.
+            inference_only: Build for acting only, without modules that only learners need.
 
         Raises:
             ConfigError: a module has no spaces.
@@ -756,7 +756,7 @@ class AlgorithmConfig:
         """Return where the train batches come from: the recorded episodes if there are any, else the runners.
 
         Args:
-            env_runner_group: the runners; with recorded episodes they only have spaces, pipelines and module.
+            env_runner_group: The runners; with recorded episodes they only have spaces, pipelines and module.
         """
         return TrainBatches(env_runner_group, self) if self.input_ is None else RecordedEpisodes(self)
 

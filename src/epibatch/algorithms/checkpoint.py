@@ -56,9 +56,9 @@ def describe(config: AlgorithmConfig, runner: Any, built: Mapping[str, Mapping[s
     `lambda env, spaces, device: FrameStacking(num_frames=4)` needs no function to be restored.
 
     Args:
-        config: the algorithm's.
-        runner: the runner that samples, which knows the environment and its spaces.
-        built: the acting pipelines' pieces as the config made them, by name.
+        config: The algorithm's.
+        runner: The runner that samples, which knows the environment and its spaces.
+        built: The acting pipelines' pieces as the config made them, by name.
 
     Returns:
         What `describe_class` gives; `config`: the settings that are data; `spaces` of one environment;
@@ -138,9 +138,9 @@ def write_checkpoint(path: Path, description: Mapping[str, Any], state: Mapping[
     """Write a checkpoint folder; one that is there already stays loadable until the new one is complete.
 
     Args:
-        path: the folder.
-        description: what `describe` gave.
-        state: nested dicts and lists of arrays, numbers and strings.
+        path: The folder.
+        description: What `describe` gave.
+        state: Nested dicts and lists of arrays, numbers and strings.
 
     Raises:
         CheckpointError: the folder holds something else, or the state something that is no data.
@@ -155,7 +155,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The description and the state of a checkpoint.
 
     Args:
-        path: the checkpoint's folder, or that of a run, whose newest whole one is read.
+        path: The checkpoint's folder, or that of a run, whose newest whole one is read.
 
     Raises:
         CheckpointError: there is no checkpoint, it is damaged, or it is not an algorithm's.
@@ -197,11 +197,11 @@ def config_from_checkpoint(
     """Rebuild the config that a checkpoint describes.
 
     Args:
-        path: the checkpoint.
-        description: what `read_checkpoint` gave.
-        allow_imports: whether pieces, modules and environments may be imported by path.
+        path: The checkpoint.
+        description: What `read_checkpoint` gave.
+        allow_imports: Whether pieces, modules and environments may be imported by path.
         needed: `ACTING` or `PLAYING` for the settings that these need, without the others; None: all.
-        do: what to do if the config is code; default: how to restore an Algorithm.
+        do: What to do if the config is code; default: how to restore an Algorithm.
 
     Raises:
         CheckpointError: part of the config is code, or a piece in it cannot be found.
@@ -276,9 +276,9 @@ def build_for_acting(
     """Both acting pipelines, and the module with new weights, as a config builds them without an environment.
 
     Args:
-        where: the checkpoint, for messages.
-        description: its description, which has the spaces.
-        config: its config, or the original one.
+        where: The checkpoint, for messages.
+        description: Its description, which has the spaces.
+        config: Its config, or the original one.
     """
     spaces = _known_spaces(where, description, config)
     try:

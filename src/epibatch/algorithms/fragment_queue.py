@@ -30,10 +30,10 @@ class QueueSettings(NamedTuple):
     """The queue of train batches.
 
     Args:
-        size: batches that it holds; the oldest is dropped for one more.
-        uses: updates from each batch.
+        size: Batches that it holds; the oldest is dropped for one more.
+        uses: Updates from each batch.
         at_random: True if batches are drawn at random, False if the oldest comes first.
-        name: the setting of its size.
+        name: The setting of its size.
     """
 
     size: int
@@ -62,8 +62,8 @@ class FragmentQueue:
     for the learner, and the learner waits only if the queue is empty. What a lost runner was sampling is lost.
 
     Args:
-        config: the algorithm's, a `FragmentConfig`.
-        group: the runners, an `EnvRunnerGroup`.
+        config: The algorithm's, a `FragmentConfig`.
+        group: The runners, an `EnvRunnerGroup`.
 
     Attributes:
         is_late: True if steps of the newest batch acted with weights of before the last update.

@@ -40,11 +40,11 @@ class IMPALARule(UpdateRule):
         """Return what the policy is to lower, a scalar with gradients, and metrics.
 
         Args:
-            batch: the minibatch.
-            policy: the distribution of actions in the rows with loss.
-            own: what the rule keeps for the module.
-            coefficients: as for `losses`.
-            real: makes a column of the rows with loss of one of the batch.
+            batch: The minibatch.
+            policy: The distribution of actions in the rows with loss.
+            own: What the rule keeps for the module.
+            coefficients: As for `losses`.
+            real: Makes a column of the rows with loss of one of the batch.
         """
         ...
 

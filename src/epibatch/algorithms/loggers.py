@@ -52,7 +52,7 @@ class JSONLLogger:
     """Appends each iteration to a file as one line of JSON, `{"training_iteration": 1, ...}`.
 
     Args:
-        path: the file.
+        path: The file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -79,7 +79,7 @@ class CSVLogger:
     """Appends each iteration to a table; a new metric adds a column, which is empty in the rows before it.
 
     Args:
-        path: the file.
+        path: The file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -131,7 +131,7 @@ class TensorBoardLogger:
     """Writes every number as a scalar over environment steps, for `tensorboard --logdir`.
 
     Args:
-        path: the folder for event files.
+        path: The folder for event files.
 
     Raises:
         MissingExtraError: the extra `tensorboard` is not installed.
@@ -177,8 +177,8 @@ def make_logger(logger: str | Logger, folder: Path) -> Logger:
     """A logger by name, or the one that is given.
 
     Args:
-        logger: one of `LOGGERS`, or an object with a method `log`.
-        folder: the run's folder, for those with a name.
+        logger: One of `LOGGERS`, or an object with a method `log`.
+        folder: The run's folder, for those with a name.
 
     Raises:
         ConfigError: there is no logger of this name, or the object is none.
@@ -200,7 +200,7 @@ class Loggers:
     """Hands results to several loggers.
 
     Args:
-        loggers: the loggers.
+        loggers: The loggers.
     """
 
     def __init__(self, loggers: Sequence[Logger]) -> None:

@@ -135,9 +135,9 @@ def unknown_attribute(cls: type, name: str, settings: Iterable[str]) -> str:
     """The message for a method or setting that a config class does not have.
 
     Args:
-        cls: the config class.
-        name: what was asked for.
-        settings: the names of its settings.
+        cls: The config class.
+        name: What was asked for.
+        settings: The names of its settings.
 
     Examples:
         >>> class Config:

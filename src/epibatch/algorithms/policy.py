@@ -631,11 +631,11 @@ def policy_for(
     """A policy for one agent or for several, as the config says.
 
     Args:
-        config: the config.
-        module: the module, or all of them.
-        env_to_module: the pipeline before it; the policy takes ownership of it.
-        module_to_env: the pipeline after it, likewise.
-        **options: as for `Policy`.
+        config: The config.
+        module: The module, or all of them.
+        env_to_module: The pipeline before it; the policy takes ownership of it.
+        module_to_env: The pipeline after it, likewise.
+        **options: As for `Policy`.
     """
     undo_actions(env_to_module, module_to_env)
     if config.is_multi_agent:

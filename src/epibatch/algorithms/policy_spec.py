@@ -51,12 +51,12 @@ class PolicySpec:
     """Own spaces, network and settings of one of several modules; all are optional.
 
     Args:
-        policy_class: must stay None; custom networks are `rl_module_spec`. It exists for ported code.
-        observation_space: its observation space; default: that of its agents, after the env-to-module pieces.
-        action_space: its action space; default: that of its agents.
-        config: settings of its own, such as `{"lr": 1e-4}`.
-        model_config: settings of its network, on top of the config's.
-        rl_module_spec: its network.
+        policy_class: Must stay None; custom networks are `rl_module_spec`. It exists for ported code.
+        observation_space: Its observation space; default: that of its agents, after the env-to-module pieces.
+        action_space: Its action space; default: that of its agents.
+        config: Settings of its own, such as `{"lr": 1e-4}`.
+        model_config: Settings of its network, on top of the config's.
+        rl_module_spec: Its network.
 
     Raises:
         ConfigError: `policy_class` is given, or something is of another type.
@@ -86,7 +86,7 @@ def policies_of(value: Any) -> dict[str, PolicySpec]:
     """A config's policies in one form.
 
     Args:
-        value: ids; or id -> None, PolicySpec, its fields as a mapping, an RLModuleSpec, or RLlib's four-tuple. Ids in
+        value: Ids; or id -> None, PolicySpec, its fields as a mapping, an RLModuleSpec, or RLlib's four-tuple. Ids in
             a set are sorted.
 
     Raises:

@@ -149,9 +149,9 @@ class PPO(Algorithm):
         Modules that are not trained need none, nor do any if the default pieces are off.
 
         Args:
-            module: the module.
-            module_id: its id.
-            config: what it is used with.
+            module: The module.
+            module_id: Its id.
+            config: What it is used with.
 
         Raises:
             ConfigError: it has none, or it is recurrent without `max_seq_len`.

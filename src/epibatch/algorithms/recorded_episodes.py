@@ -75,8 +75,8 @@ def held_out_losses(learner: Learner, episodes: Sequence[Any]) -> dict[str, dict
     """Return the means of losses and metrics over the steps of episodes, by module; nothing is changed.
 
     Args:
-        learner: its modules, its update rules and a copy of its pipeline are used.
-        episodes: single-agent or multi-agent ones.
+        learner: Its modules, its update rules and a copy of its pipeline are used.
+        episodes: Single-agent or multi-agent ones.
     """
     connector = copy.deepcopy(learner.connector)
     connector.freeze()
@@ -98,8 +98,8 @@ def check_shapes(episodes: Sequence[Any], spaces: tuple[Any, Any]) -> None:
     """Raise an error if recorded steps have other shapes than those of an environment.
 
     Args:
-        episodes: single-agent ones.
-        spaces: of the environment's observations and actions.
+        episodes: Single-agent ones.
+        spaces: Of the environment's observations and actions.
 
     Raises:
         ConfigError: the shapes or the nesting differ.
@@ -122,7 +122,7 @@ class RecordedEpisodes:
     """Draws whole episodes of a data set, each once per pass, in a new order in each pass.
 
     Args:
-        config: the algorithm's: `input_`, `train_batch_size`, `seed`.
+        config: The algorithm's: `input_`, `train_batch_size`, `seed`.
     """
 
     is_late = False
@@ -185,7 +185,7 @@ def whole_episodes(episodes: Sequence[Any]) -> Iterator[Any]:
     """Yield episodes so that each ends: one whose next part does not follow is truncated, in a copy.
 
     Args:
-        episodes: single-agent or multi-agent ones, or parts of them in the order of time.
+        episodes: Single-agent or multi-agent ones, or parts of them in the order of time.
     """
     following = episodes[0]
     for place in range(1, len(episodes) + 1):
@@ -221,8 +221,8 @@ class SpacesEnv(gym.Env[Any, Any]):
     """An environment of spaces alone, which stands where pipelines and modules are built without an environment.
 
     Args:
-        observation_space: its space of observations.
-        action_space: its space of actions.
+        observation_space: Its space of observations.
+        action_space: Its space of actions.
     """
 
     def __init__(self, observation_space: Any, action_space: Any) -> None:

@@ -30,7 +30,7 @@ def register_algorithm(name: str) -> Callable[[ConfigClassT], ConfigClassT]:
     name in the same place, by running a notebook's cell twice, takes the place of the earlier one.
 
     Args:
-        name: the name, such as "my_sac".
+        name: The name, such as "my_sac".
 
     Raises:
         RegistryError: the name is no identifier, or another class has it.
@@ -114,7 +114,7 @@ def config_class(algorithm: str, *, allow_imports: bool = False) -> type[Algorit
     """Return the config class of an algorithm.
 
     Args:
-        algorithm: its name, or the import path `module:Config` of a registered class.
+        algorithm: Its name, or the import path `module:Config` of a registered class.
         allow_imports: True if a module that was not imported yet may be; importing runs code.
 
     Raises:

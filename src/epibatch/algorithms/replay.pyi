@@ -34,8 +34,8 @@ class ReplaySource:
     of each batch is (Ball et al. 2023, arXiv:2302.02948), and recorded steps count for the start of the learning.
 
     Args:
-        config: the algorithm's.
-        group: the runners, an `EnvRunnerGroup`.
+        config: The algorithm's.
+        group: The runners, an `EnvRunnerGroup`.
 
     Attributes:
         buffer: the steps.
@@ -56,7 +56,7 @@ class ReplaySource:
         """Take over the absolute errors of the newest batch as priorities, if the buffer has priorities.
 
         Args:
-            rows: module id -> name -> tensor [rows], what the update rule gave for each row.
+            rows: Module id -> name -> tensor [rows], what the update rule gave for each row.
         """
         ...
     def sample_ahead(self) -> None:

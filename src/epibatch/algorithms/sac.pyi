@@ -50,10 +50,10 @@ class SACRule(UpdateRule):
         """Return what the policy is to raise, with its gradients, and its entropy.
 
         Args:
-            batch: the minibatch.
-            module: the module.
-            own: what the rule keeps for it.
-            alpha: the weight of the entropy, a scalar without gradient.
+            batch: The minibatch.
+            module: The module.
+            own: What the rule keeps for it.
+            alpha: The weight of the entropy, a scalar without gradient.
 
         Returns:
             The soft value of each row, and the entropy, both `[B]`.

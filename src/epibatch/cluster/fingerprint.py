@@ -30,9 +30,9 @@ def fingerprint(parts: Iterable[Any], module: Any, left_out: tuple[type, ...]) -
     """Return bytes that change with any of the parts, but not with the values of a module's weights.
 
     Args:
-        parts: what to look at; nothing of a part that cannot be pickled counts.
-        module: the module whose weights are among the parts.
-        left_out: classes whose objects are no part of them, such as measured seconds.
+        parts: What to look at; nothing of a part that cannot be pickled counts.
+        module: The module whose weights are among the parts.
+        left_out: Classes whose objects are no part of them, such as measured seconds.
     """
     buffer = io.BytesIO()
     pickler = _Pickler(buffer, module, left_out)

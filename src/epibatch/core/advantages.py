@@ -27,9 +27,9 @@ def discounted_sums(
     carries between blocks are the same problem on the blocks' first rows with `discount ** 32`.
 
     Args:
-        x: number [R], the segments one after the other.
+        x: Number [R], the segments one after the other.
         counts: int [S], rows per segment; their sum is R.
-        discount: in [0, 1]; of each row, float64 [R], or of all.
+        discount: In [0, 1]; of each row, float64 [R], or of all.
 
     Raises:
         ColumnError: the counts do not add up to the rows.
@@ -98,12 +98,12 @@ def td_errors(
     are real, and entry s is the value of the state that follows segment s.
 
     Args:
-        rewards: number [R].
-        values: number [R], the value predictions V(s[t]).
+        rewards: Number [R].
+        values: Number [R], the value predictions V(s[t]).
         terminateds: bool or number [R]; a true row has no next state.
         counts: int [S], rows per segment (bootstrap rows included in the first form).
-        gamma: discount in [0, 1].
-        bootstrap_values: number [S] or None.
+        gamma: Discount in [0, 1].
+        bootstrap_values: Number [S] or None.
 
     Raises:
         ColumnError: the arrays differ in length, or the counts do not add up to them.
@@ -147,10 +147,10 @@ def generalized_advantages(
     Value targets are these advantages plus the value predictions.
 
     Args:
-        errors: number [R], as `td_errors` gives them.
+        errors: Number [R], as `td_errors` gives them.
         counts: int [S], rows per segment, the same as for `td_errors`.
-        gamma: discount in [0, 1].
-        lambda_: trace decay in [0, 1].
+        gamma: Discount in [0, 1].
+        lambda_: Trace decay in [0, 1].
 
     Examples:
         >>> values = np.array([1.0, 2.0, 4.0])
@@ -177,14 +177,14 @@ def vtrace(
     ratios up to it, each at most 1.
 
     Args:
-        errors: number [R], as `td_errors` gives them for segments that end in a bootstrap row.
-        log_ratios: number [R], log-probability of each action under the policy less that under the one that acted;
+        errors: Number [R], as `td_errors` gives them for segments that end in a bootstrap row.
+        log_ratios: Number [R], log-probability of each action under the policy less that under the one that acted;
             those of bootstrap rows have no effect if they are numbers.
         terminateds: bool or number [R]; a true row has no next state.
         counts: int [S], rows per segment, the same as for `td_errors`.
-        gamma: discount in [0, 1].
-        clip_rho: highest ratio that weights a row's error in the value targets.
-        clip_pg_rho: highest ratio that weights a row's advantage.
+        gamma: Discount in [0, 1].
+        clip_rho: Highest ratio that weights a row's error in the value targets.
+        clip_pg_rho: Highest ratio that weights a row's advantage.
 
     Returns:
         Corrections and advantages, [R] each; 0 in bootstrap rows.
@@ -223,12 +223,12 @@ def compute_value_targets(
     `truncateds` keeps it but stops the trace, so a truncated chunk is followed by its bootstrap row.
 
     Args:
-        values: number [R].
-        rewards: number [R].
+        values: Number [R].
+        rewards: Number [R].
         terminateds: bool or number [R].
         truncateds: bool or number [R].
-        gamma: discount in [0, 1].
-        lambda_: trace decay in [0, 1].
+        gamma: Discount in [0, 1].
+        lambda_: Trace decay in [0, 1].
 
     Returns:
         float32 [R].

@@ -65,8 +65,8 @@ def save_state(path: str | os.PathLike[str], state: Any) -> Path:
     """Write a state to a folder, replacing the checkpoint that may be there.
 
     Args:
-        path: the folder; its parents are made. The old checkpoint stays loadable until the new one is complete.
-        state: nested dicts, lists and tuples of arrays, tensors (which come back as arrays), numbers, NumPy
+        path: The folder; its parents are made. The old checkpoint stays loadable until the new one is complete.
+        state: Nested dicts, lists and tuples of arrays, tensors (which come back as arrays), numbers, NumPy
             scalars, strings, bytes and None; dict keys may be strings, numbers, None or tuples of these.
 
     Returns:
@@ -217,7 +217,7 @@ def load_state(path: str | os.PathLike[str]) -> Any:
     Reading runs no code from the files.
 
     Args:
-        path: the folder that `save_state` wrote. If a save was interrupted at the moment of replacing it, or
+        path: The folder that `save_state` wrote. If a save was interrupted at the moment of replacing it, or
             left it damaged, and the checkpoint it was about to replace is still there, that one is read.
 
     Raises:
@@ -276,7 +276,7 @@ def check_state(path: str | os.PathLike[str]) -> None:
     """Make sure that a checkpoint is whole, without decoding it.
 
     Args:
-        path: the folder that `save_state` wrote.
+        path: The folder that `save_state` wrote.
 
     Raises:
         CheckpointError: the folder is missing, incomplete, damaged or of another version.
@@ -373,8 +373,8 @@ def _read_arrays(file: BinaryIO, max_arrays: int) -> Iterator[tuple[str, np.ndar
     What the archive says about sizes is compared with what it holds before memory is taken.
 
     Args:
-        file: the archive, at its beginning.
-        max_arrays: how many arrays there may be.
+        file: The archive, at its beginning.
+        max_arrays: How many arrays there may be.
 
     Raises:
         ValueError: something else.
@@ -473,9 +473,9 @@ class Checkpointable:
         """Everything that `set_state` needs, as data: see `save_state` for what it may hold.
 
         Args:
-            components: names of parts to include; None includes all.
-            not_components: names of parts to leave out.
-            **kwargs: further choices of a class.
+            components: Names of parts to include; None includes all.
+            not_components: Names of parts to leave out.
+            **kwargs: Further choices of a class.
         """
         return {}
 
@@ -486,8 +486,8 @@ class Checkpointable:
         """Write the state to a folder and return its path.
 
         Args:
-            path: the folder; None makes a new one among the system's temporary files.
-            state: what to write instead of `get_state()`.
+            path: The folder; None makes a new one among the system's temporary files.
+            state: What to write instead of `get_state()`.
 
         Raises:
             CheckpointError: the state holds something that cannot be saved as data.

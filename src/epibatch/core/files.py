@@ -35,8 +35,8 @@ def storing(where: str, do: str) -> Iterator[None]:
     """Turn what the system says against writing a file into a named error.
 
     Args:
-        where: what is being written.
-        do: what to do about it.
+        where: What is being written.
+        do: What to do about it.
 
     Raises:
         StorageError: an OSError was raised inside.
@@ -66,8 +66,8 @@ def read_file(path: Path, limit: int | None = None) -> bytes:
     """The content of a regular file.
 
     Args:
-        path: the file.
-        limit: most bytes that it may have; a larger file is not read.
+        path: The file.
+        limit: Most bytes that it may have; a larger file is not read.
 
     Raises:
         OSError: it is missing, a link, a folder, a named pipe or a device, is larger, or cannot be read.
@@ -105,8 +105,8 @@ def refuse_links(folder: Path, only: re.Pattern[str] | None = None) -> None:
     What another process renames or removes meanwhile is no link.
 
     Args:
-        folder: the folder; one that does not exist holds nothing.
-        only: paths in the folder, with slashes, that are looked at; None means all.
+        folder: The folder; one that does not exist holds nothing.
+        only: Paths in the folder, with slashes, that are looked at; None means all.
 
     Raises:
         CheckpointError: a link, a named pipe, a socket or a device is in it.
@@ -175,9 +175,9 @@ def write_file(path: Path, content: bytes, what: str) -> None:
     """Write a file that a user has named, and the folders that it needs.
 
     Args:
-        path: the file; one that is there is replaced.
-        content: the bytes.
-        what: what they are.
+        path: The file; one that is there is replaced.
+        content: The bytes.
+        what: What they are.
 
     Raises:
         StorageError: it cannot be written.
@@ -222,7 +222,7 @@ class FolderLock:
     it. On file systems without locks nothing is held, and the log says so.
 
     Args:
-        folder: the folder.
+        folder: The folder.
 
     Raises:
         StorageError: another process holds it, which the message names; or the file cannot be written.

@@ -21,9 +21,9 @@ def load_object(path: str, where: str, kind: str = "class") -> Any:
     """Import what stands at `module:name`.
 
     Args:
-        path: the import path; after the colon there may be several names with dots between them.
-        where: the beginning of error messages.
-        kind: what is looked for, for messages.
+        path: The import path; after the colon there may be several names with dots between them.
+        where: The beginning of error messages.
+        kind: What is looked for, for messages.
 
     Raises:
         RegistryError: the path has no such form, the module cannot be imported, or has no such name.
@@ -73,9 +73,9 @@ def import_extra(module: str, extra: str, purpose: str) -> Any:
     """Import a module that an extra installs.
 
     Args:
-        module: the module.
-        extra: the extra that installs it.
-        purpose: what it is needed for, for the message.
+        module: The module.
+        extra: The extra that installs it.
+        purpose: What it is needed for, for the message.
 
     Raises:
         MissingExtraError: the module, or one that it needs, is not installed.

@@ -12,7 +12,7 @@ class MaskedColumn(NamedTuple):
     parts stay together.
 
     Args:
-        value: array or tensor [rows, ...], or a struct of them; the content of rows without a value is arbitrary.
+        value: Array or tensor [rows, ...], or a struct of them; the content of rows without a value is arbitrary.
         mask: bool [rows], True where the row has a value.
 
     Examples:

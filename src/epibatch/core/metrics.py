@@ -229,7 +229,7 @@ class MetricsLogger:
     A key belongs to one way of reducing: log it with the same options every time.
 
     Args:
-        times_pieces: whether a pipeline that is called with this logger logs the seconds of its pieces in it.
+        times_pieces: Whether a pipeline that is called with this logger logs the seconds of its pieces in it.
 
     Examples:
         >>> metrics = MetricsLogger()
@@ -258,14 +258,14 @@ class MetricsLogger:
         """Log one value.
 
         Args:
-            key: a name, or a tuple of names for a nested place in the results.
-            value: a number, or an array or tensor that holds one; with `reduce` None or "item" anything.
+            key: A name, or a tuple of names for a nested place in the results.
+            value: A number, or an array or tensor that holds one; with `reduce` None or "item" anything.
             reduce: "mean", "sum", "min", "max", "ema" (exponential moving average), "item" (the last
                 value), "lifetime_sum" (a sum that is never cleared) or None (the list of values).
-            window: reduce over this many last values only.
-            ema_coeff: weight of a new value in a moving average; makes a "mean" one.
-            clear_on_reduce: start over after each `reduce`.
-            with_throughput: for sums, also report `<key>_throughput`, the sum per second since the last `reduce`.
+            window: Reduce over this many last values only.
+            ema_coeff: Weight of a new value in a moving average; makes a "mean" one.
+            clear_on_reduce: Start over after each `reduce`.
+            with_throughput: For sums, also report `<key>_throughput`, the sum per second since the last `reduce`.
 
         Raises:
             ConfigError: options that do not go together, other options than before for this key, a key
@@ -278,9 +278,9 @@ class MetricsLogger:
         """Log every value of a nested dict.
 
         Args:
-            value_dict: names to values or to further dicts.
-            key: where the dict goes in the results; None is the top.
-            **options: the options of `log_value`, for all values.
+            value_dict: Names to values or to further dicts.
+            key: Where the dict goes in the results; None is the top.
+            **options: The options of `log_value`, for all values.
 
         Raises:
             ConfigError: as for `log_value`.
@@ -316,9 +316,9 @@ class MetricsLogger:
         """The current value of a key, or a nested dict for a parent of keys, without clearing anything.
 
         Args:
-            key: the key; None gives all.
-            default: what to give when nothing is logged under the key.
-            throughput: give the sum per second instead, for a key logged `with_throughput`.
+            key: The key; None gives all.
+            default: What to give when nothing is logged under the key.
+            throughput: Give the sum per second instead, for a key logged `with_throughput`.
 
         Raises:
             UnknownNameError: nothing is logged under the key and there is no default.
@@ -422,9 +422,9 @@ def merge_logged(results: Mapping[str, Any], logged: MetricsLogger, where: str) 
     """Results together with what was logged beside them; the logger is reduced.
 
     Args:
-        results: the results.
-        logged: what others logged.
-        where: whose results they are, for messages.
+        results: The results.
+        logged: What others logged.
+        where: Whose results they are, for messages.
 
     Raises:
         ConfigError: both have the same name.

@@ -161,7 +161,7 @@ def owned_rows(counts: Ints, stride: int) -> tuple[Ints, Ints, Ints]:
 
     Args:
         counts: int64 [C], rows per chunk.
-        stride: rows per sequence.
+        stride: Rows per sequence.
 
     Returns:
         int64 [B] each: a sequence's chunk, its first row in the chunk, and one past its last row.
@@ -257,8 +257,8 @@ def create_mask_and_seq_lens(episode_len: int, T: int) -> tuple[list[Bools], lis
     """The masks and lengths of one episode's sequences; an episode of 0 rows gets one empty sequence.
 
     Args:
-        episode_len: rows of the episode, >= 0.
-        T: rows per sequence, >= 1.
+        episode_len: Rows of the episode, >= 0.
+        T: Rows per sequence, >= 1.
 
     Returns:
         One bool [T] mask and one length per sequence.
@@ -277,7 +277,7 @@ def split_and_zero_pad(item_list: Sequence[Any], max_seq_len: int) -> list[Any]:
     """Cut a list of rows into sequences of `max_seq_len` rows, the last one zero-padded.
 
     Args:
-        item_list: rows (arrays, numbers or structs of them), or `BatchedNdArray` items that hold many rows each.
+        item_list: Rows (arrays, numbers or structs of them), or `BatchedNdArray` items that hold many rows each.
         max_seq_len: T >= 1.
 
     Returns:
@@ -309,8 +309,8 @@ def split_and_zero_pad_n_episodes(nd_array: Any, episode_lens: Sequence[int], ma
     """Cut the concatenated rows of several episodes into zero-padded sequences, none crossing an episode's end.
 
     Args:
-        nd_array: array or struct of arrays [sum(episode_lens), ...].
-        episode_lens: rows per episode.
+        nd_array: Array or struct of arrays [sum(episode_lens), ...].
+        episode_lens: Rows per episode.
         max_seq_len: T >= 1.
 
     Returns:
@@ -381,7 +381,7 @@ def unpad_data_if_necessary(episode_lens: Sequence[int], data: npt.NDArray[Any])
     """Return `[B, T]` data as flat rows without padding; one-dimensional data is returned as it is.
 
     Args:
-        episode_lens: rows per episode.
+        episode_lens: Rows per episode.
         data: [B, T] as `split_and_zero_pad_n_episodes` lays it out, or [R].
 
     Raises:
@@ -416,8 +416,8 @@ def check_seq_len(max_seq_len: int, where: str = "max_seq_len") -> int:
     """Return rows per sequence after checking that they are an integer >= 1.
 
     Args:
-        max_seq_len: rows per sequence.
-        where: what they are, for the message.
+        max_seq_len: Rows per sequence.
+        where: What they are, for the message.
 
     Raises:
         ConfigError: they are not.

@@ -52,8 +52,8 @@ def wrong_values(cls: type, values: Mapping[str, Any]) -> dict[str, tuple[str, s
     `annotated_types`.
 
     Args:
-        cls: the class.
-        values: keyword -> value.
+        cls: The class.
+        values: Keyword -> value.
 
     Examples:
         >>> from epibatch.connectors.common import FrameStacking

@@ -74,8 +74,8 @@ def check_declarations(piece: Any, where: str) -> None:
     """Refuse class attributes of another type than the contract's, and names that are none.
 
     Args:
-        piece: a connector piece; or a class of them, of which properties are left to its pieces.
-        where: the beginning of the message.
+        piece: A connector piece; or a class of them, of which properties are left to its pieces.
+        where: The beginning of the message.
 
     Raises:
         PieceError: `reads = "obs"`, say, in place of `reads = ("obs",)`, or a layout that does not exist.

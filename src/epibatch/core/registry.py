@@ -157,7 +157,7 @@ def register(name: Any = None) -> Any:
     or reloading a module, takes the place of the earlier one.
 
     Args:
-        name: the name, or nothing; the decorator also works without parentheses.
+        name: The name, or nothing; the decorator also works without parentheses.
 
     Raises:
         RegistryError: the name is taken by another class, or is not a plain identifier.
@@ -235,8 +235,8 @@ def piece_class(name: str, *, allow_imports: bool = False) -> type:
     """Return the class of a registered name.
 
     Args:
-        name: a registered name, or, if imports are allowed, `pkg.module:Class` or `pkg.module.Class`.
-        allow_imports: whether a dotted path may be imported; importing runs code.
+        name: A registered name, or, if imports are allowed, `pkg.module:Class` or `pkg.module.Class`.
+        allow_imports: Whether a dotted path may be imported; importing runs code.
 
     Raises:
         UnknownNameError: no piece has this name.
@@ -408,9 +408,9 @@ def spec_problems(spec: Any, *, pipeline: str | None = None, allow_imports: bool
     """Everything wrong with a piece spec, as `(key, what is wrong)`; an empty list for a good one.
 
     Args:
-        spec: a name, or a mapping with the key `piece`.
-        pipeline: the pipeline it is for; a piece that says it is made for others is wrong there.
-        allow_imports: whether the name, and parameters that can be one (`import_parameters`), may be an import path.
+        spec: A name, or a mapping with the key `piece`.
+        pipeline: The pipeline it is for; a piece that says it is made for others is wrong there.
+        allow_imports: Whether the name, and parameters that can be one (`import_parameters`), may be an import path.
     """
     if isinstance(spec, str):
         spec = {"piece": spec}
@@ -446,8 +446,8 @@ def build_piece(spec: PieceSpec, *, allow_imports: bool = False) -> Any:
     """Build a piece from its name, or from `{piece: name, keyword: value, ...}`.
 
     Args:
-        spec: a registered name, or a mapping with the key `piece` and the constructor's keywords.
-        allow_imports: whether the name may be an import path.
+        spec: A registered name, or a mapping with the key `piece` and the constructor's keywords.
+        allow_imports: Whether the name may be an import path.
 
     Raises:
         UnknownNameError: no piece has this name.
@@ -563,8 +563,8 @@ def register_env(name: str, env_creator: Callable[..., Any]) -> None:
     """Give an environment factory a name that `PPOConfig.environment` and YAML files can use.
 
     Args:
-        name: the name; a name that exists already is replaced, so that a notebook cell can run twice.
-        env_creator: called with the `env_config` dict, returns a `gymnasium.Env`.
+        name: The name; a name that exists already is replaced, so that a notebook cell can run twice.
+        env_creator: Called with the `env_config` dict, returns a `gymnasium.Env`.
 
     Raises:
         RegistryError: the name is empty or the factory is not callable.

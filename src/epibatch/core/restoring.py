@@ -30,8 +30,8 @@ def restoring(where: str, part: object) -> Iterator[None]:
     """Say which part of a state does not fit when restoring it fails.
 
     Args:
-        where: what is being restored.
-        part: the name of the part.
+        where: What is being restored.
+        part: The name of the part.
 
     Raises:
         CheckpointError: in place of errors that only tell what went wrong inside.
@@ -50,7 +50,7 @@ def restore_on_error(put_back: Callable[[], Any]) -> Iterator[None]:
     """Put an object's state back if taking another one over fails on the way.
 
     Args:
-        put_back: gives the object the state that it had before.
+        put_back: Gives the object the state that it had before.
     """
     try:
         yield
@@ -63,9 +63,9 @@ def check_like(where: str, state: Any, template: Any) -> None:
     """Compare a state with one of the same nesting: keys, lengths, shapes and kinds of numbers.
 
     Args:
-        where: whose state it is, for messages.
-        state: what is to be restored.
-        template: what `get_state` gives now. Dicts must have the same keys, lists and tuples as many items, arrays
+        where: Whose state it is, for messages.
+        state: What is to be restored.
+        template: What `get_state` gives now. Dicts must have the same keys, lists and tuples as many items, arrays
             and tensors the same shape and kind (floats, integers, booleans), numbers the same type; integers are below
             2**63.
 
@@ -103,9 +103,9 @@ def converted_numbers(where: str, value: Any, template: Any) -> Any:
     """Numbers, as a tensor that can be copied into another one.
 
     Args:
-        where: whose they are, for messages.
-        value: a tensor, an array, a number or lists of numbers.
-        template: the other tensor. Integers may become floats, and floats that are whole may become integers.
+        where: Whose they are, for messages.
+        value: A tensor, an array, a number or lists of numbers.
+        template: The other tensor. Integers may become floats, and floats that are whole may become integers.
 
     Raises:
         CheckpointError: the template's type cannot express the numbers.
@@ -167,9 +167,9 @@ def restore_torch_generator(where: str, generator: Any, state: Any) -> None:
     """Put a torch generator to where its state was taken.
 
     Args:
-        where: whose it is, for messages.
-        generator: a `torch.Generator`, or an object with its `get_state` and `set_state`.
-        state: its bytes, as an array.
+        where: Whose it is, for messages.
+        generator: A `torch.Generator`, or an object with its `get_state` and `set_state`.
+        state: Its bytes, as an array.
 
     Raises:
         CheckpointError: the state is none that such a generator can have; nothing was changed.

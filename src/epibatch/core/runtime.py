@@ -23,7 +23,7 @@ def device_name(device: object) -> str:
     """The name of a device that tensors with values can live on.
 
     Args:
-        device: a `torch.device` or its name.
+        device: A `torch.device` or its name.
 
     Raises:
         ValueError: it names no device, or "meta", which has no tensor values.
@@ -44,7 +44,7 @@ def device_error(name: str) -> str | None:
     """Return the reason why a device cannot be used here; None if it can.
 
     Args:
-        name: what `device_name` gave.
+        name: What `device_name` gave.
     """
     import torch
 
@@ -59,8 +59,8 @@ def usable_device(device: torch.device | str, where: str) -> torch.device:
     """Return a device on which tensors can be made here.
 
     Args:
-        device: a `torch.device` or its name.
-        where: what it was given to, for the message.
+        device: A `torch.device` or its name.
+        where: What it was given to, for the message.
 
     Raises:
         ConfigError: torch has no such device, or it cannot be used here.

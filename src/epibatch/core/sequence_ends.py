@@ -60,9 +60,9 @@ def sequence_layout(
     Args:
         counts: int [C], rows per chunk; a chunk of 0 rows gets no sequence.
         max_seq_len: T >= 1.
-        end: one of `SEQUENCE_ENDS`.
+        end: One of `SEQUENCE_ENDS`.
         burn_in: k, in [0, T).
-        bootstrapped: whether each chunk's last row is for bootstrapping only.
+        bootstrapped: Whether each chunk's last row is for bootstrapping only.
 
     Raises:
         ConfigError: an unknown end; k outside of [0, T); k > 0 with an end that has no sequences to burn in.
@@ -114,7 +114,7 @@ def random_layout(
         max_seq_len: T >= 1.
         draws: float [C], uniform in [0, 1): where each chunk's sub-sequence lies.
         burn_in: k, in [0, T).
-        short: chunks with less than T - k rows: "pad" takes all rows and pads them, "drop" leaves them out.
+        short: Chunks with less than T - k rows: "pad" takes all rows and pads them, "drop" leaves them out.
 
     Raises:
         ConfigError: k outside of [0, T), or `short` is neither.
@@ -143,7 +143,7 @@ def without_burn_in(layout: SequenceLayout, burn_in: int) -> SequenceLayout:
     """The layout without the rows that are there for the state alone: T - k rows per sequence.
 
     Args:
-        layout: one that was made with `burn_in`.
+        layout: One that was made with `burn_in`.
         burn_in: k.
 
     Examples:
@@ -169,8 +169,8 @@ def joined_layout(layouts: Sequence[SequenceLayout], order: npt.ArrayLike) -> Se
     """Merge the layouts of several groups of chunks; each of their sequences has rows of only one chunk.
 
     Args:
-        layouts: of each group; made with the same settings.
-        order: how to take their chunks, one group after the other, in the order of all chunks: int64 [chunks].
+        layouts: Of each group; made with the same settings.
+        order: How to take their chunks, one group after the other, in the order of all chunks: int64 [chunks].
 
     Examples:
         >>> layouts = [sequence_layout([5], 2, end="drop"), sequence_layout([3], 2, end="drop")]

@@ -187,8 +187,8 @@ def expect(fits: bool, text: str) -> None:
     """Raise, from a validator, unless a value fits.
 
     Args:
-        fits: whether it does.
-        text: what the value can be.
+        fits: Whether it does.
+        text: What the value can be.
     """
     if not fits:
         raise PydanticCustomError("expected", "{text}", {"text": text})
@@ -200,9 +200,9 @@ def reported(
     """Let the constructor of a pydantic dataclass raise one ConfigError with all that is wrong.
 
     Args:
-        explain: makes the error about a field of its name, what was expected ("" if there is no such field), and its
+        explain: Makes the error about a field of its name, what was expected ("" if there is no such field), and its
             value.
-        title: the beginning of the message.
+        title: The beginning of the message.
     """
 
     def decorate(cls: Any) -> Any:
@@ -289,8 +289,8 @@ class ErrorList:
         """Add what is wrong at a place.
 
         Args:
-            place: keys, or names joined by dots.
-            text: what is wrong.
+            place: Keys, or names joined by dots.
+            text: What is wrong.
             available: False if it is a right setting that this release does not have.
         """
         self.found.append((tuple(place.split(".")) if isinstance(place, str) else place, text))
@@ -300,8 +300,8 @@ class ErrorList:
         """Add everything in pydantic's error.
 
         Args:
-            error: the error.
-            explain: what is said of a detail in place of pydantic's message; None for that.
+            error: The error.
+            explain: What is said of a detail in place of pydantic's message; None for that.
 
         Returns:
             The places.
@@ -319,8 +319,8 @@ class ErrorList:
         """Raise one error that lists everything that was added.
 
         Args:
-            where: what the settings are, or come from.
-            shown: gives the text for a place; default: `path_text`.
+            where: What the settings are, or come from.
+            shown: Gives the text for a place; default: `path_text`.
 
         Raises:
             ConfigError: something is wrong.

@@ -141,9 +141,9 @@ def check_row(space: gym.Space[Any], row: Any, where: str) -> None:
     Bounds and float types are not checked: they cost more than the mistakes they find.
 
     Args:
-        space: the space of the row.
-        row: one observation or action.
-        where: what the row is, for the message, such as "observation of episode 'a'".
+        space: The space of the row.
+        row: One observation or action.
+        where: What the row is, for the message, such as "observation of episode 'a'".
 
     Raises:
         SpaceError: another nesting, another leaf shape, or a leaf that is not a number of the right kind.
@@ -207,9 +207,9 @@ def fitting_action(space: gym.Space[Any], action: Any, where: str) -> Any:
     Boxes are not looked into: what lies outside of their bounds is clipped later.
 
     Args:
-        space: the space of the action.
-        action: the action.
-        where: what it is, for the message.
+        space: The space of the action.
+        action: The action.
+        where: What it is, for the message.
 
     Raises:
         SpaceError: integers outside of their space, or another nesting or shape.
@@ -409,10 +409,10 @@ class EnvActions:
     - Discrete, MultiDiscrete, MultiBinary: actions are members of the space already.
 
     Args:
-        space: the environment's action space, nested or not.
-        normalize: whether float Boxes' actions are in units of their bounds; goes before `clip`.
-        clip: whether to cut actions to the bounds.
-        from_low: whether integer Boxes' actions count from the lower bound without `normalize` too.
+        space: The environment's action space, nested or not.
+        normalize: Whether float Boxes' actions are in units of their bounds; goes before `clip`.
+        clip: Whether to cut actions to the bounds.
+        from_low: Whether integer Boxes' actions count from the lower bound without `normalize` too.
 
     Examples:
         >>> to_env = EnvActions(spaces.Dict(a=spaces.Box(-2, 4, (1,)), b=spaces.Box(3, 9, (), int)))
@@ -435,7 +435,7 @@ class EnvActions:
         """Give the environment's actions; the same object if they are those, else arrays of their own.
 
         Args:
-            actions: arrays or tensors `[rows, ...]`, nested like the space. Of integer tensors it is not checked that
+            actions: Arrays or tensors `[rows, ...]`, nested like the space. Of integer tensors it is not checked that
                 the space's type holds them, for which the host would have to wait.
 
         Raises:
@@ -639,8 +639,8 @@ def unsquash_action(action: Any, action_space_struct: Any) -> Any:
     not scaled; entries without bounds, and leaves other than Boxes, are left as they are.
 
     Args:
-        action: one action or a batch of actions (leading axes).
-        action_space_struct: the action space, or its nested dict and tuple of spaces.
+        action: One action or a batch of actions (leading axes).
+        action_space_struct: The action space, or its nested dict and tuple of spaces.
 
     Examples:
         >>> unsquash_action(np.array([0.5]), spaces.Box(-2, 4, (1,)))
@@ -885,11 +885,11 @@ def get_dummy_batch_for_space(
     """A batch of dummy values in the structure of `space`.
 
     Args:
-        space: the space, nested or not.
-        batch_size: rows; 0 gives a single value without a batch axis.
-        fill_value: a number cast to each leaf's type, or "random" for samples of the space.
-        time_size: length of an additional time axis after the batch axis.
-        time_major: put the time axis first.
+        space: The space, nested or not.
+        batch_size: Rows; 0 gives a single value without a batch axis.
+        fill_value: A number cast to each leaf's type, or "random" for samples of the space.
+        time_size: Length of an additional time axis after the batch axis.
+        time_major: Put the time axis first.
         one_hot_discrete: Discrete and MultiDiscrete leaves become float32 one-hots. With a number as
             `fill_value` the whole vector holds that number.
 
@@ -932,10 +932,10 @@ def one_hot(
 
     Args:
         x: integers of any shape.
-        depth: length of the vectors; 0 takes the largest integer plus one.
-        on_value: the value at the integer's place.
-        off_value: the value elsewhere.
-        dtype: type of the result.
+        depth: Length of the vectors; 0 takes the largest integer plus one.
+        on_value: The value at the integer's place.
+        off_value: The value elsewhere.
+        dtype: Type of the result.
 
     Raises:
         SpaceError: `x` is not integral, or an integer lies outside [0, depth).
@@ -967,7 +967,7 @@ def one_hot_multidiscrete(x: npt.ArrayLike, depths: Sequence[int]) -> npt.NDArra
 
     Args:
         x: integers of shape [..., len(depths)].
-        depths: length of each one-hot.
+        depths: Length of each one-hot.
 
     Raises:
         SpaceError: the last axis does not have one entry per depth, or an entry is out of range.
@@ -991,8 +991,8 @@ def one_hot_column(data: Any, space: Any) -> Any:
     """One-hot the Discrete and MultiDiscrete leaves of a column, to float32; other leaves are left as they are.
 
     Args:
-        data: leaves of shape [T, ...] (or any leading axes, also none).
-        space: the space of one row; a Discrete's or MultiDiscrete's start counts as zero.
+        data: Leaves of shape [T, ...] (or any leading axes, also none).
+        space: The space of one row; a Discrete's or MultiDiscrete's start counts as zero.
 
     Raises:
         SpaceError: a value lies outside its space.
@@ -1021,10 +1021,10 @@ def flatten_inputs_to_1d_tensor(
     """Join all leaves of a batched structure into one float32 array of shape [B, features].
 
     Args:
-        inputs: a structure of arrays [B, ...], [B, T, ...] or (without batch axis) [...].
-        spaces_struct: the matching spaces; Discrete and MultiDiscrete leaves are one-hot encoded with them.
-        time_axis: a time axis follows the batch axis.
-        batch_axis: there is a batch axis.
+        inputs: A structure of arrays [B, ...], [B, T, ...] or (without batch axis) [...].
+        spaces_struct: The matching spaces; Discrete and MultiDiscrete leaves are one-hot encoded with them.
+        time_axis: A time axis follows the batch axis.
+        batch_axis: There is a batch axis.
 
     Examples:
         >>> flatten_inputs_to_1d_tensor({"a": np.ones((4, 2)), "b": np.ones((4, 3, 3))}).shape

@@ -183,11 +183,11 @@ def select_components(
     """Make the parts of a state that are asked for.
 
     Args:
-        parts: what makes each part, by name.
-        components: names of those to make; None: all.
-        not_components: names of those to leave out.
-        where: whose state it is, for messages.
-        expected: what the names are, for messages.
+        parts: What makes each part, by name.
+        components: Names of those to make; None: all.
+        not_components: Names of those to leave out.
+        where: Whose state it is, for messages.
+        expected: What the names are, for messages.
 
     Raises:
         UnknownNameError: a name that is none of the parts'.
@@ -209,8 +209,8 @@ def decode_state(data: Any, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Any:
     """Put together again what `encode_state` split.
 
     Args:
-        data: the part that JSON held.
-        arrays: the arrays by name.
+        data: The part that JSON held.
+        arrays: The arrays by name.
 
     Raises:
         CheckpointError: `data` is not what `encode_state` writes, or does not hold each array once.

@@ -177,7 +177,7 @@ def batch(list_of_structs: Sequence[Any], *, individual_items_already_have_batch
     """Join items into one structure whose leaves have the batch axis first.
 
     Args:
-        list_of_structs: items of one nesting; leaves are numbers or arrays of one shape.
+        list_of_structs: Items of one nesting; leaves are numbers or arrays of one shape.
         individual_items_already_have_batch_dim: False stacks the items, True concatenates them along
             their first axis, "auto" concatenates leaves tagged as `BatchedNdArray` and takes any other
             leaf as one row.
@@ -259,7 +259,7 @@ def unbatch(batched_struct: Any) -> list[Any]:
     """Take a batched structure apart into a list with one structure per row.
 
     Args:
-        batched_struct: leaves of shape [B, ...]. Rows of arrays are views, not copies.
+        batched_struct: Leaves of shape [B, ...]. Rows of arrays are views, not copies.
 
     Raises:
         ColumnError: a leaf has no batch axis, or leaves differ in their number of rows.
@@ -333,8 +333,8 @@ def convert_to_numpy(x: Any, reduce_type: bool = False) -> Any:
     bfloat16, which NumPy does not have, becomes float32.
 
     Args:
-        x: a structure whose leaves are tensors, arrays or anything else (left as it is); lists are opened too.
-        reduce_type: make floating arrays float32. Integers keep their type: ids above 2**31 survive.
+        x: A structure whose leaves are tensors, arrays or anything else (left as it is); lists are opened too.
+        reduce_type: Make floating arrays float32. Integers keep their type: ids above 2**31 survive.
 
     Examples:
         >>> convert_to_numpy({"a": np.zeros(2)}, reduce_type=True)["a"].dtype

@@ -30,9 +30,9 @@ def convert_to_torch_tensor(struct: Any, device: Any = None, pin_memory: bool = 
     positive strides that needs no change of type.
 
     Args:
-        struct: an array, number, tensor or list of numbers, or nested dicts and tuples of these.
-        device: where the tensors go (a `torch.device` or its name); None leaves them on the CPU.
-        pin_memory: copy into page-locked memory first, so that the transfer to a GPU runs alongside
+        struct: An array, number, tensor or list of numbers, or nested dicts and tuples of these.
+        device: Where the tensors go (a `torch.device` or its name); None leaves them on the CPU.
+        pin_memory: Copy into page-locked memory first, so that the transfer to a GPU runs alongside
             the program; without a GPU it changes nothing.
 
     Raises:
@@ -99,7 +99,7 @@ def try_import_torch(error: bool = False) -> tuple[Any, Any]:
     """`(torch, torch.nn)`, as code written for RLlib asks for them; torch is always there.
 
     Args:
-        error: not needed; RLlib raises if it is True and torch is missing.
+        error: Not needed; RLlib raises if it is True and torch is missing.
 
     Examples:
         >>> torch_, nn = try_import_torch()

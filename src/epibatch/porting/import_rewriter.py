@@ -19,7 +19,7 @@ class ImportRewriter(cst.CSTTransformer):
 
     Args:
         text: Python source.
-        used: the names that it uses.
+        used: The names that it uses.
 
     Attributes:
         text: the source with its imports changed.

@@ -59,7 +59,7 @@ class PortedSource:
         """Return the change as a unified diff for programs such as `patch`; "" if there is none.
 
         Args:
-            name: the file's name, for the diff's head.
+            name: The file's name, for the diff's head.
         """
         before, after = (list(io.StringIO(text, newline="")) for text in (self.original, self.text))
         lines = difflib.unified_diff(before, after, name, name)
@@ -76,7 +76,7 @@ def port_source(text: str, name: str = "module.py") -> PortedSource:
 
     Args:
         text: Python source.
-        name: the file's name, for messages.
+        name: The file's name, for messages.
 
     Raises:
         PortingError: it is no Python source.

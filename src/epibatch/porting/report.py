@@ -18,9 +18,9 @@ def show_ported(console: Console, name: str, ported: PortedSource, *, written: b
     Elsewhere the diff is printed unchanged, with its tabs and carriage returns, so that `patch` can read it.
 
     Args:
-        console: the console to print on.
-        name: the file's name.
-        ported: the ported source.
+        console: The console to print on.
+        name: The file's name.
+        ported: The ported source.
         written: True if the file has the ported text already; line numbers are then those of the ported text.
     """
     diff = ported.diff(name)
@@ -40,7 +40,7 @@ def summary(ported: Sequence[PortedSource], *, write: bool) -> str:
     """Return one sentence about all files.
 
     Args:
-        ported: the ported source of each file.
+        ported: The ported source of each file.
         write: True if the files were to be written.
 
     Examples:

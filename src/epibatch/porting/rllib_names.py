@@ -215,8 +215,8 @@ def advice_for(path: str, how: str) -> str:
     """Return the replacement of a dotted path, or the reason why there is none.
 
     Args:
-        path: the path of something of ray.
-        how: where it is used, such as "in a string".
+        path: The path of something of ray.
+        how: Where it is used, such as "in a string".
 
     Examples:
         >>> advice_for("ray.rllib.core.Columns.OBS", "as an attribute")

@@ -51,8 +51,8 @@ def write_source(file: SourceFile, text: str) -> None:
     Permissions stay, and a link still points to its file.
 
     Args:
-        file: the file as returned by `read_source`.
-        text: the new text.
+        file: The file as returned by `read_source`.
+        text: The new text.
 
     Raises:
         StorageError: it cannot be written; the file is unchanged.

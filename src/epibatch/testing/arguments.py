@@ -34,13 +34,13 @@ class CheckRequest:
     """The validated arguments of a check.
 
     Args:
-        name: the piece's class.
-        factory: makes a new piece.
-        spaces: observation and action space of one environment.
-        sides: the pipelines.
-        model_config: settings of the default module.
-        checks: names of the checks to run or to report as skipped.
-        skip: names of those to leave out, with the reasons.
+        name: The piece's class.
+        factory: Makes a new piece.
+        spaces: Observation and action space of one environment.
+        sides: The pipelines.
+        model_config: Settings of the default module.
+        checks: Names of the checks to run or to report as skipped.
+        skip: Names of those to leave out, with the reasons.
     """
 
     name: str

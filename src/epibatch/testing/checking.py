@@ -40,17 +40,17 @@ def check_connector(
     recorded episodes in every form that a pipeline accepts. docs/contract-kit.md lists the checks.
 
     Args:
-        piece: the class, a function that makes a new piece, or a piece, from which new ones are made.
-        spaces: observation and action space of one environment; or only the observation space; or two dicts by agent,
+        piece: The class, a function that makes a new piece, or a piece, from which new ones are made.
+        spaces: Observation and action space of one environment; or only the observation space; or two dicts by agent,
             to run the piece on several agents with one module. Default: a Box of shape (3,) and Discrete(2).
-        sides: some of "env_to_module", "module_to_env", "learner"; default: those that the piece names in `pipelines`;
+        sides: Some of "env_to_module", "module_to_env", "learner"; default: those that the piece names in `pipelines`;
             for a `ColumnTransform` that names none, the learner's unless it transforms `obs` or `actions`.
             In the learner's, pieces with an argument `as_learner_connector` are made with it.
-        model_config: settings of the default module, such as {"use_lstm": True}; without settings, pieces that need no
+        model_config: Settings of the default module, such as {"use_lstm": True}; without settings, pieces that need no
             tensors run without a module.
-        only: names of the checks to run; default: all.
-        skip: names of checks to leave out, each with the reason, which the report prints.
-        **retired: keywords of earlier releases; they raise an error that names the new keyword.
+        only: Names of the checks to run; default: all.
+        skip: Names of checks to leave out, each with the reason, which the report prints.
+        **retired: Keywords of earlier releases; they raise an error that names the new keyword.
 
     Returns:
         The report: `print` shows it as a table, without the checks that do not apply; `report.table(every=True)` has

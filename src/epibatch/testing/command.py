@@ -28,12 +28,12 @@ def check_by_name(
     """Return the report on a piece given by its name.
 
     Args:
-        name: a registered name, or, if imports are allowed, `pkg.module:Class`.
-        sides: the pipelines; default: those that the piece declares.
+        name: A registered name, or, if imports are allowed, `pkg.module:Class`.
+        sides: The pipelines; default: those that the piece declares.
         arguments: `key=value` each, the constructor's, with values as YAML.
-        spaces: observation and action space as text, or None.
+        spaces: Observation and action space as text, or None.
         model: `key=value` each, settings of the default module.
-        chosen: names of the checks to run (none: all), and `check=reason` for those to leave out.
+        chosen: Names of the checks to run (none: all), and `check=reason` for those to leave out.
         allow_imports: True if `name` may be an import path, which runs code.
 
     Raises:
@@ -59,7 +59,7 @@ def check_env_by_name(name: str, env_config: Iterable[str], *, allow_imports: bo
     """Return the report on an environment given by its name.
 
     Args:
-        name: as in a config file: an id of Gymnasium, a name of PettingZoo, or, if imports are allowed, an import path.
+        name: As in a config file: an id of Gymnasium, a name of PettingZoo, or, if imports are allowed, an import path.
         env_config: `key=value` each, with values as YAML.
         allow_imports: True if `name` may be an import path, which runs code.
         **settings: `num_steps`, `seed` and `timeout_s` of `check_env`.

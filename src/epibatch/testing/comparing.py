@@ -18,7 +18,7 @@ def difference(expected: Any, found: Any, *, near: bool = False) -> str:
 
     Args:
         expected: dicts, lists, tuples, arrays, numbers and strings.
-        found: the structure to compare with it.
+        found: The structure to compare with it.
         near: True if floats may differ by rounding, like sums in another order.
 
     Examples:
@@ -39,11 +39,11 @@ def differences(
 
     Args:
         left: dicts, lists, tuples, arrays, numbers and strings.
-        right: the structure to compare with it.
-        names: the words for the two, after each value.
-        rtol: relative tolerance of floating-point values; 0 requires bit-identical values.
-        atol: absolute tolerance of floating-point values.
-        path: the path of these two in the whole structure.
+        right: The structure to compare with it.
+        names: The words for the two, after each value.
+        rtol: Relative tolerance of floating-point values; 0 requires bit-identical values.
+        atol: Absolute tolerance of floating-point values.
+        path: The path of these two in the whole structure.
     """
     where = f"{path}: " if path else ""
     pairs: Any
@@ -114,8 +114,8 @@ def rows_of(batch: Any, counts: list[int]) -> list[dict[str, Any]] | None:
     """Return each episode's rows of a batch, column by column; None if they are not contiguous.
 
     Args:
-        batch: columns of arrays with a row axis first, or lists with one item for each episode.
-        counts: rows of each episode.
+        batch: Columns of arrays with a row axis first, or lists with one item for each episode.
+        counts: Rows of each episode.
     """
     total, ends = sum(counts), np.cumsum(counts)
     parts: list[dict[str, Any]] = [{} for _ in counts]

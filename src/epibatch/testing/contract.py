@@ -26,10 +26,10 @@ class Fault:
     """One violation of the contract.
 
     Args:
-        where: the examined object: an attribute, a method, a column.
-        expected: the expected value.
-        found: the actual value.
-        do: the way to fix it.
+        where: The examined object: an attribute, a method, a column.
+        expected: The expected value.
+        found: The actual value.
+        do: The way to fix it.
     """
 
     where: str
@@ -59,13 +59,13 @@ def require_equal(
     """Raise a fault unless two structures are equal.
 
     Args:
-        expected: the expected structure.
-        found: the actual one.
-        where: the examined object.
-        meaning: what the expected structure is.
-        do: the way to fix it.
+        expected: The expected structure.
+        found: The actual one.
+        where: The examined object.
+        meaning: What the expected structure is.
+        do: The way to fix it.
         near: True if floats may differ by rounding.
-        prefix: text before the difference.
+        prefix: Text before the difference.
 
     Raises:
         ContractFault: They differ.
@@ -84,11 +84,11 @@ class ContractCheck:
     """One named check.
 
     Args:
-        name: its name in `only`, `skip` and reports.
-        sentence: the property that it checks.
-        run: yields or raises the faults; an exception in it is a fault too.
-        sides: the pipelines that it applies to.
-        after: checks that must pass first: it does not run if one of them failed.
+        name: Its name in `only`, `skip` and reports.
+        sentence: The property that it checks.
+        run: Yields or raises the faults; an exception in it is a fault too.
+        sides: The pipelines that it applies to.
+        after: Checks that must pass first: it does not run if one of them failed.
         once: True if the result of one side holds for all sides.
     """
 
@@ -132,11 +132,11 @@ class CheckResult:
     """One check on one side.
 
     Args:
-        check: its name.
-        side: the pipeline; empty if the result holds for all.
+        check: Its name.
+        side: The pipeline; empty if the result holds for all.
         outcome: "passed", "failed", "does not apply", "skipped" or "not run".
-        why: the reason, for outcomes other than the first two.
-        faults: the faults, if it failed.
+        why: The reason, for outcomes other than the first two.
+        faults: The faults, if it failed.
     """
 
     check: str
@@ -151,8 +151,8 @@ class CheckReport:
     """All checks of one piece.
 
     Args:
-        piece: the name of its class.
-        results: one for each check and side.
+        piece: The name of its class.
+        results: One for each check and side.
 
     Examples:
         >>> print(CheckReport("Clip", (CheckResult("runs", "learner", "passed"),)))

@@ -35,10 +35,10 @@ class PieceHarness:
     """A piece in one pipeline, and the methods that checks use to run it.
 
     Args:
-        factory: makes a new piece.
+        factory: Makes a new piece.
         side: "env_to_module", "module_to_env" or "learner".
-        spaces: observation and action space of one environment.
-        model_config: settings of the default module; without settings a piece that accepts no tensors runs without a
+        spaces: Observation and action space of one environment.
+        model_config: Settings of the default module; without settings a piece that accepts no tensors runs without a
             module.
 
     Attributes:
@@ -95,9 +95,9 @@ class PieceHarness:
         """Return a seeded pipeline with the piece at its position.
 
         Args:
-            piece: the piece; default: a new one.
-            before: further pieces directly before it.
-            after: further pieces directly after it.
+            piece: The piece; default: a new one.
+            before: Further pieces directly before it.
+            after: Further pieces directly after it.
         """
         default, (at, replaced) = self._default(), self._position
         piece = self.make() if piece is None else piece
@@ -109,8 +109,8 @@ class PieceHarness:
         """Return a pipeline for agents of these spaces, each with a module of its name, and a new piece.
 
         Args:
-            agent_ids: the agents.
-            mapping: returns the module of an agent.
+            agent_ids: The agents.
+            mapping: Returns the module of an agent.
         """
         default = self._default({"rl_module_specs": list(agent_ids), "agent_to_module_mapping_fn": mapping})
         at, replaced = self._position
@@ -190,8 +190,8 @@ class PieceHarness:
         """Return the output of one pipeline call on these episodes, as arrays.
 
         Args:
-            pipeline: one of this side.
-            episodes: whole ones for the learner pipeline, growing ones for an acting step.
+            pipeline: One of this side.
+            episodes: Whole ones for the learner pipeline, growing ones for an acting step.
             module: True to pass a module even if the piece can run without one.
         """
         how: dict[str, Any] = {"episodes": episodes, "explore": False, "shared_data": {}}
@@ -210,8 +210,8 @@ class PieceHarness:
         """Return the outputs of the pipeline: one train batch, or one output for each of several acting steps.
 
         Args:
-            pipeline: one of this side; default: one with a new piece.
-            episodes: episodes for the learner pipeline; for others an iterable of episodes by step; default: those of
+            pipeline: One of this side; default: one with a new piece.
+            episodes: Episodes for the learner pipeline; for others an iterable of episodes by step; default: those of
                 the first recorded call.
         """
         pipeline = self.pipeline() if pipeline is None else pipeline
@@ -270,10 +270,10 @@ class MultiAgentHarness(PieceHarness):
     """A piece in pipelines for several agents with one module.
 
     Args:
-        factory: makes a new piece.
+        factory: Makes a new piece.
         side: "env_to_module", "module_to_env" or "learner".
         spaces: Dicts of the agents' observation and action spaces.
-        model_config: settings of the default module.
+        model_config: Settings of the default module.
     """
 
     multi_agent = True
@@ -308,8 +308,8 @@ def rebuilt(piece: Any, **changes: Any) -> Any:
     """Return a new piece with the constructor arguments of another.
 
     Args:
-        piece: the other one.
-        **changes: arguments to replace.
+        piece: The other one.
+        **changes: Arguments to replace.
     """
     args, kwargs = piece.get_ctor_args_and_kwargs()
     return type(piece)(*args, **{**kwargs, **changes})

@@ -57,11 +57,11 @@ def _samples(
     """Return what a runner of two environments samples, a block for each number of steps.
 
     Args:
-        spaces: observation and action space of one environment.
-        model_config: settings of the default module.
-        steps: the number of steps of each call.
+        spaces: Observation and action space of one environment.
+        model_config: Settings of the default module.
+        steps: The number of steps of each call.
         refused: list that collects actions outside of the action space.
-        **env_runners: settings of the runner.
+        **env_runners: Settings of the runner.
     """
     from epibatch.algorithms.ppo import PPOConfig
 
@@ -79,10 +79,10 @@ def refused_actions(pieces: list[Any], side: str, spaces: tuple[Any, Any], model
     """Return actions outside of the action space that a runner with these pieces passes to the environment.
 
     Args:
-        pieces: those of one of its pipelines.
-        side: that pipeline.
-        spaces: observation and action space.
-        model_config: settings of the default module.
+        pieces: Those of one of its pipelines.
+        side: That pipeline.
+        spaces: Observation and action space.
+        model_config: Settings of the default module.
     """
     refused: list[Any] = []
     pipelines = {f"{side}_connector": lambda env: pieces, f"add_default_connectors_to_{side}_pipeline": False}
@@ -98,9 +98,9 @@ class RecordedEpisodes:
     """Recorded results of two calls of a runner, from which new episodes are made.
 
     Args:
-        spaces: observation and action space.
-        model_config: settings of the module that acted.
-        calls: for each call its chunks; the second's continue the first's.
+        spaces: Observation and action space.
+        model_config: Settings of the module that acted.
+        calls: For each call its chunks; the second's continue the first's.
     """
 
     spaces: tuple[Any, Any]
@@ -127,7 +127,7 @@ class RecordedEpisodes:
         """Return the steps of episodes of the first call that are long enough for acting.
 
         Args:
-            first: number of episodes to leave out.
+            first: Number of episodes to leave out.
         """
         episodes = [episode for episode in self.calls[0] if episode.t_started == 0 and len(episode) >= ACTING_STEPS]
         return [EpisodeSteps(episode) for episode in (episodes + episodes)[first : first + len(episodes)]]
@@ -182,8 +182,8 @@ class MultiAgentRecording:
     """Recordings of several agents, from which episodes of all of them are made.
 
     Args:
-        recordings: agent -> the recording with its spaces.
-        mapping: called with an agent and an episode; returns its module's id.
+        recordings: Agent -> the recording with its spaces.
+        mapping: Called with an agent and an episode; returns its module's id.
     """
 
     recordings: dict[str, RecordedEpisodes]
@@ -207,7 +207,7 @@ class MultiAgentRecording:
         """Return the steps of episodes that are long enough for acting.
 
         Args:
-            first: number of recorded ones to leave out.
+            first: Number of recorded ones to leave out.
         """
         return self._together({agent: item.for_acting(first) for agent, item in self.recordings.items()}, "acting")
 
@@ -235,8 +235,8 @@ class MultiAgentSteps:
     """The steps of several agents' recorded episodes, as those of one environment.
 
     Args:
-        make: returns a new episode.
-        agents: agent -> its steps.
+        make: Returns a new episode.
+        agents: Agent -> its steps.
     """
 
     make: Callable[[], Any]
@@ -255,8 +255,8 @@ class MultiAgentSteps:
         """Add one step; agents with ended episodes do not take part.
 
         Args:
-            episode: an episode with all earlier steps.
-            step: the number of the step.
+            episode: An episode with all earlier steps.
+            step: The number of the step.
             ends: True if agents end with their own episodes.
         """
         acting = {agent: source for agent, source in self.agents.items() if len(source.episode) > step}
@@ -280,8 +280,8 @@ def growing_episodes(steps: Sequence[Any], cut: tuple[int, int] | None = None) -
     """Yield a list of episodes that grow by one step each time.
 
     Args:
-        steps: their steps, for one agent or several.
-        cut: the step after which they continue in new chunks, and the lookback of these.
+        steps: Their steps, for one agent or several.
+        cut: The step after which they continue in new chunks, and the lookback of these.
     """
     episodes = [source.start() for source in steps]
     yield episodes
@@ -297,8 +297,8 @@ def growing_block(steps: Sequence[EpisodeSteps], spaces: tuple[Any, Any]) -> Ite
     """Yield the same episodes as a runner passes them to pipelines while they grow.
 
     Args:
-        steps: their steps.
-        spaces: observation and action space.
+        steps: Their steps.
+        spaces: Observation and action space.
     """
     episodes, count = [source.episode for source in steps], len(steps)
     recorder = VectorRecorder(count, *spaces)

@@ -18,7 +18,7 @@ def space_from_text(text: str) -> gym.Space[Any]:
     """Return a Gymnasium space from the text of its constructor call.
 
     Args:
-        text: such as `Box(-1, 1, (3,))`, with numbers, strings, lists, tuples, dicts, `inf` and further spaces as
+        text: Such as `Box(-1, 1, (3,))`, with numbers, strings, lists, tuples, dicts, `inf` and further spaces as
             arguments; a type is its name, `uint8` or `"uint8"`.
 
     Raises:

@@ -121,8 +121,8 @@ def parse_yaml(text: str, where: str) -> Any:
     """The data in a text of YAML 1.2.
 
     Args:
-        text: the YAML.
-        where: what the text is, for messages.
+        text: The YAML.
+        where: What the text is, for messages.
 
     Raises:
         ConfigError: it is no YAML.
@@ -184,10 +184,10 @@ class ConfigDocument:
     """The data of a config, and where it stands in a text.
 
     Args:
-        where: what it was read from, for messages.
-        data: nested dicts.
-        node: the YAML that the data was read from.
-        original: the data as it was read, if changes were made since.
+        where: What it was read from, for messages.
+        data: Nested dicts.
+        node: The YAML that the data was read from.
+        original: The data as it was read, if changes were made since.
     """
 
     where: str
@@ -199,7 +199,7 @@ class ConfigDocument:
         """Section -> its settings; the pipelines, which stand beside the sections in files, are among them.
 
         Args:
-            errors: where to add pipelines that are no lists.
+            errors: Where to add pipelines that are no lists.
 
         Raises:
             ConfigError: the data is no mapping.
@@ -265,8 +265,8 @@ def read_document(source: str | Path, prefix: str = "") -> ConfigDocument:
     """Read the data in a YAML file or text, with its lines.
 
     Args:
-        source: a path; or a string, which is a path if it is one line that ends in .yaml or .yml, else the text.
-        prefix: text before its name in messages.
+        source: A path; or a string, which is a path if it is one line that ends in .yaml or .yml, else the text.
+        prefix: Text before its name in messages.
 
     Raises:
         ConfigError: the file is missing or is no YAML; the message has line and column.
@@ -296,8 +296,8 @@ def changed(cls: type[Any], data: Any, changes: Iterable[str]) -> Any:
     """The data of a config file with some values changed or added; the last change of a value wins.
 
     Args:
-        cls: the config class, whose settings are known.
-        data: what the file holds; not modified.
+        cls: The config class, whose settings are known.
+        data: What the file holds; not modified.
         changes: `path=value` each. A path is a section and a setting (`training.lr`), further keys below it
             (`environment.env_config.map_name`), or a pipeline, the number of an entry and a keyword
             (`env_to_module.0.num_frames`). A setting's name alone (`lr`) and `learner.lr` mean the setting
@@ -381,7 +381,7 @@ def config_schema(settings: type[AlgorithmSettings]) -> dict[str, Any]:
     """The JSON schema of config files, by which editors complete and check them.
 
     Args:
-        settings: the model of an algorithm's settings.
+        settings: The model of an algorithm's settings.
     """
     schema = settings.model_json_schema()
     sections = {name: schema["$defs"][model.__name__]["properties"] for name, model in settings.sections().items()}
@@ -397,8 +397,8 @@ def config_to_dict(settings: AlgorithmSettings, where: str) -> dict[str, Any]:
     """A config's settings as plain data.
 
     Args:
-        settings: of all sections.
-        where: what they are, for messages.
+        settings: Of all sections.
+        where: What they are, for messages.
 
     Raises:
         ConfigError: something is not plain data; everything that is not is named.
@@ -415,9 +415,9 @@ def settings_data(
     """The settings that are plain data; the others are added to the errors.
 
     Args:
-        settings: of all sections.
-        errors: where to add what is code.
-        pieces: for a checkpoint, which describes modules too: the pieces that the config's functions made, by
+        settings: Of all sections.
+        errors: Where to add what is code.
+        pieces: For a checkpoint, which describes modules too: the pieces that the config's functions made, by
             pipeline. Without them functions and specs of modules are code.
     """
 

@@ -24,10 +24,10 @@ def complete_spec(config: AlgorithmConfig, spec: Any, spaces: Iterable[Any], mod
     """A copy of a module's spec with all that it leaves open: spaces, and the class of the algorithm's default network.
 
     Args:
-        config: the algorithm's.
-        spec: the RLModuleSpec.
-        spaces: the env-to-module pipeline's output observation space and the action space, for those it lacks.
-        model_config: the settings of the network.
+        config: The algorithm's.
+        spec: The RLModuleSpec.
+        spaces: The env-to-module pipeline's output observation space and the action space, for those it lacks.
+        model_config: The settings of the network.
     """
     from epibatch.core.rl_module.rl_module import default_module_spec
 
@@ -55,9 +55,9 @@ def multi_module_spec(config: AlgorithmConfig, spaces: Mapping[str, tuple[Any, A
     """The spec of several modules, with all that is left open filled in.
 
     Args:
-        config: the algorithm's; settings of a policy and of a spec go before its `model_config`.
-        spaces: module id -> observation and action space, for modules that have none of their own.
-        inference_only: for acting only: without modules that only learners need.
+        config: The algorithm's; settings of a policy and of a spec go before its `model_config`.
+        spaces: Module id -> observation and action space, for modules that have none of their own.
+        inference_only: For acting only: without modules that only learners need.
 
     Raises:
         ConfigError: modules without spaces.
@@ -121,8 +121,8 @@ def check_module(module: Any, normalize_actions: bool) -> None:
     """Check what can be known of a module before it is used.
 
     Args:
-        module: the module.
-        normalize_actions: whether its actions are stretched from [-1, 1] to the bounds of the environment's.
+        module: The module.
+        normalize_actions: Whether its actions are stretched from [-1, 1] to the bounds of the environment's.
 
     Raises:
         ConfigError: it is recurrent, and neither its model_config nor its class says `max_seq_len`, or its
@@ -145,7 +145,7 @@ def check_sequence_settings(modules: Iterable[Any]) -> None:
     """Refuse settings about sequences where no train batch has any.
 
     Args:
-        modules: all modules of an algorithm.
+        modules: All modules of an algorithm.
 
     Raises:
         ConfigError: a `sequence_end` or `burn_in`, and no module is recurrent.
@@ -176,7 +176,7 @@ def module_views(config: Any) -> tuple[dict[str, View], dict[str, dict[str, View
     """The views that pipelines are to have, of all modules and of single ones.
 
     Args:
-        config: an `AlgorithmConfig`: its `view_requirements`, and those of its modules' classes.
+        config: An `AlgorithmConfig`: its `view_requirements`, and those of its modules' classes.
 
     Raises:
         ConfigError: the config and a module mean different things by one name, or a view cannot be meant.

@@ -229,9 +229,9 @@ def check_agents(mapping: Any, agents: Iterable[Any], modules: Iterable[str]) ->
     """Check that every agent has a module.
 
     Args:
-        mapping: the mapping function; one that answers only for an episode is not checked.
-        agents: all agents there can be.
-        modules: ids of the modules.
+        mapping: The mapping function; one that answers only for an episode is not checked.
+        agents: All agents there can be.
+        modules: Ids of the modules.
 
     Raises:
         ConfigError: no entry of the table fits an agent, the function takes other arguments, or gives what is

@@ -73,9 +73,9 @@ def hook_problems(hook: PipelineHook, value: Any, *, allow_imports: bool) -> Ite
     """Yield what is wrong with the value of a pipeline setting, before any pipeline is built: place in it, text.
 
     Args:
-        hook: the pipeline it is for.
+        hook: The pipeline it is for.
         value: None, a function, or a list of piece specs.
-        allow_imports: whether specs may name pieces by import path.
+        allow_imports: Whether specs may name pieces by import path.
     """
     form = f"lambda {', '.join(hook.arguments)}: [MyPiece()]"
     if value is None:
@@ -108,11 +108,11 @@ def user_pieces(
     """The user's pieces of one pipeline, newly made.
 
     Args:
-        name: the pipeline.
-        value: the config's setting: None, a function, or a list of piece specs.
-        arguments: what a function is called with.
-        env: what a function with a single parameter is called with.
-        allow_imports: whether specs may name pieces by import path.
+        name: The pipeline.
+        value: The config's setting: None, a function, or a list of piece specs.
+        arguments: What a function is called with.
+        env: What a function with a single parameter is called with.
+        allow_imports: Whether specs may name pieces by import path.
 
     Raises:
         PieceError: the function returned something other than pieces and their specs.
@@ -157,8 +157,8 @@ def single_spaces(spaces: Mapping[str, Any] | None, env: Any, given: tuple[Any, 
 
     Args:
         spaces: `{"__env__": (obs, act), "__env_single__": (obs, act)}`, or None.
-        env: a (vector) environment to ask if there are no `spaces`, or None.
-        given: the config's own observation and action space; each wins over what is missing.
+        env: A (vector) environment to ask if there are no `spaces`, or None.
+        given: The config's own observation and action space; each wins over what is missing.
 
     Raises:
         PipelineError: `spaces` has no entry for one environment.
@@ -194,9 +194,9 @@ def check_same_pieces(found: Mapping[str, Any], expected: Mapping[str, Any], whe
     """Check that pipelines that a config builds have the pieces of those that train.
 
     Args:
-        found: pipelines by name.
-        expected: those that train.
-        where: for the message.
+        found: Pipelines by name.
+        expected: Those that train.
+        where: For the message.
 
     Raises:
         PipelineError: they have not, because the training pipelines were edited.

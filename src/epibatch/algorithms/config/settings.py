@@ -810,9 +810,9 @@ def algorithm_settings(name: str, training: type[TrainingSettings], config: type
     """Return the model of all settings of an algorithm.
 
     Args:
-        name: its name in files.
-        training: the section `training`.
-        config: the config class, whose attribute `model` the result becomes; pickles find it there.
+        name: Its name in files.
+        training: The section `training`.
+        config: The config class, whose attribute `model` the result becomes; pickles find it there.
     """
     agents = _multi_agent_settings(f"{config.__name__}MultiAgent", training)
     fields: dict[str, Any] = {
@@ -836,10 +836,10 @@ def validated(
     """Build all settings; those that are wrong are added to the errors and have their defaults.
 
     Args:
-        model: of an algorithm's settings.
-        data: section -> its settings, as a mapping or as a model.
-        errors: where to add what is wrong.
-        context: what is allowed: "imports" of pieces and callbacks, "env_imports" of environments, by their paths.
+        model: Of an algorithm's settings.
+        data: Section -> its settings, as a mapping or as a model.
+        errors: Where to add what is wrong.
+        context: What is allowed: "imports" of pieces and callbacks, "env_imports" of environments, by their paths.
     """
     try:
         return model.model_validate(data, context=context)

@@ -48,8 +48,8 @@ def signature_of(settings: type[AlgorithmSettings], method: str) -> Signature:
     """The signature of a method: a keyword for every setting of its section.
 
     Args:
-        settings: of the config.
-        method: one of `METHODS`.
+        settings: Of the config.
+        method: One of `METHODS`.
     """
     parameters = [Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)]
     for name, field in _keywords(settings, method):
@@ -63,8 +63,8 @@ def section_method(settings: type[AlgorithmSettings], method: str) -> Callable[.
     """A method of a config that changes a section, with a typed keyword and an explanation for every setting.
 
     Args:
-        settings: of the config.
-        method: one of `METHODS`.
+        settings: Of the config.
+        method: One of `METHODS`.
     """
     section, also = METHODS[method], _ALSO.get(method, {})
     model = settings.sections()[section]
@@ -127,8 +127,8 @@ def describe_settings(settings: type[AlgorithmSettings], word: str = "") -> list
     """Return a line for each setting: `section.name: type = default  what it sets`, from the models.
 
     Args:
-        settings: the model of an algorithm's settings.
-        word: part of the name, the section or the description; "" for all settings.
+        settings: The model of an algorithm's settings.
+        word: Part of the name, the section or the description; "" for all settings.
 
     Examples:
         >>> from epibatch.algorithms import PPOConfig

@@ -18,7 +18,7 @@ def error_report(error: BaseException) -> str:
     raised on purpose, without a frame of other code, is reduced to its message.
 
     Args:
-        error: the error, caught.
+        error: The error, caught.
 
     Examples:
         >>> print(error_report(EpibatchError("where\n  expected: a\n  found:    b")))

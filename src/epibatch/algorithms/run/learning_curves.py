@@ -40,11 +40,11 @@ def run_picture(
     """Draw a result of one run over environment steps, with that of evaluations.
 
     Args:
-        rows: of the run's metrics.
-        title: above the plot.
-        key: the result; of the mean return, also that of each iteration's own episodes.
-        goal: the value to reach, drawn as a line.
-        window: episodes that the mean return is about, for the legend.
+        rows: Of the run's metrics.
+        title: Above the plot.
+        key: The result; of the mean return, also that of each iteration's own episodes.
+        goal: The value to reach, drawn as a line.
+        window: Episodes that the mean return is about, for the legend.
 
     Returns:
         A PNG.
@@ -69,10 +69,10 @@ def plot_runs(runs: Sequence[RunFolder], out: Path, *, key: str = RETURN_MEAN, o
     lowest to the highest.
 
     Args:
-        runs: their folders.
-        out: the PNG file to write.
-        key: the result, such as `evaluation/env_runners/episode_return_mean`.
-        over: one of `AXES`.
+        runs: Their folders.
+        out: The PNG file to write.
+        key: The result, such as `evaluation/env_runners/episode_return_mean`.
+        over: One of `AXES`.
 
     Raises:
         ConfigError: no run has the result, or the file's name does not end in .png.

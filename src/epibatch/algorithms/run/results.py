@@ -103,9 +103,9 @@ def judge(rules: StopSettings, results: Mapping[str, Any], window: int = 100) ->
     evaluation needs one evaluation, one of another result a number. The first goal that is reached ends the run.
 
     Args:
-        rules: the goal and the limits.
-        results: what `Algorithm.train` returned.
-        window: ended episodes that the mean return is about.
+        rules: The goal and the limits.
+        results: What `Algorithm.train` returned.
+        window: Ended episodes that the mean return is about.
     """
     mean = _number(results, "env_runners", "episode_return_mean")
     episodes = _number(results, "env_runners", "num_episodes_lifetime")

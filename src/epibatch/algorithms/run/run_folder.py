@@ -30,7 +30,7 @@ class RunFolder:
     The metrics are written by loggers; the other files here.
 
     Args:
-        path: the folder; make it with `create`, or open one with `open_existing`.
+        path: The folder; make it with `create`, or open one with `open_existing`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -92,7 +92,7 @@ class RunFolder:
         """Hold the folder for this process, until `unlock` or the process's end.
 
         Args:
-            new: whether the folder has to be empty still.
+            new: Whether the folder has to be empty still.
 
         Raises:
             StorageError: another process holds it; the message says which.
@@ -178,10 +178,10 @@ class RunFolder:
         """Draw a result of the run, as `run_picture` does, into `learning_curve.png`.
 
         Args:
-            title: above the plot.
-            goal: the value to reach.
-            window: episodes that the mean return is about.
-            key: the result.
+            title: Above the plot.
+            goal: The value to reach.
+            window: Episodes that the mean return is about.
+            key: The result.
 
         Raises:
             StorageError: the disk is full, say.

@@ -16,7 +16,7 @@ class RunWarnings(logging.Handler):
     """Writes Python's warnings, and those in epibatch's log, to a file while it is active; they are shown as before.
 
     Args:
-        path: the file, which the first warning makes; None: keep them until there is one.
+        path: The file, which the first warning makes; None: keep them until there is one.
 
     Attributes:
         path: as given.

@@ -32,7 +32,7 @@ class SavedCheckpoints:
     """The folder `checkpoints/` of a run: one checkpoint per saved iteration, named `000012` for iteration 12.
 
     Args:
-        folder: the folder; it need not exist yet.
+        folder: The folder; it need not exist yet.
 
     Examples:
         >>> SavedCheckpoints(Path("runs/one/checkpoints")).path_of(12).name
@@ -164,7 +164,7 @@ def newest_checkpoint(path: str | Path) -> Path:
     """The checkpoint that a path means: itself, or the newest whole one of a run.
 
     Args:
-        path: a checkpoint's folder, a run's folder, or the folder `checkpoints` of a run.
+        path: A checkpoint's folder, a run's folder, or the folder `checkpoints` of a run.
 
     Returns:
         A folder for `Algorithm.from_checkpoint`. Of a run, damaged checkpoints are passed over for the newest
@@ -197,8 +197,8 @@ def read_newest(path: str | Path, read: Callable[[Path], Content]) -> Content:
     """Read with a function from a path's checkpoint, also while a training run saves and prunes checkpoints there.
 
     Args:
-        path: as `newest_checkpoint` takes it.
-        read: takes the checkpoint's folder.
+        path: As `newest_checkpoint` takes it.
+        read: Takes the checkpoint's folder.
     """
     chosen = newest_checkpoint(path)
     try:

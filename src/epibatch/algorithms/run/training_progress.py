@@ -33,8 +33,8 @@ def summary(results: Mapping[str, Any], width: int = _WIDTH) -> str:
     second, what waited for what, and losses.
 
     Args:
-        results: what `Algorithm.train` returned.
-        width: columns of the line.
+        results: What `Algorithm.train` returned.
+        width: Columns of the line.
 
     Examples:
         >>> summary({"env_runners": {"episode_return_mean": 21.5, "num_env_steps_sampled": 400}, "time_this_iter_s": 2})
@@ -117,9 +117,9 @@ class Progress:
     """Shows iterations as they end; use it as a context manager.
 
     Args:
-        rules: the run's stop rules; the first limit among steps and iterations is the bar's length.
-        title: text before the bar.
-        console: where to; standard output by default.
+        rules: The run's stop rules; the first limit among steps and iterations is the bar's length.
+        title: Text before the bar.
+        console: Where to; standard output by default.
     """
 
     def __init__(self, rules: StopSettings, title: str, console: Console | None = None) -> None:

@@ -72,10 +72,10 @@ class TrainingRun:
     config's `checkpointing` section says, so that a killed run loses little.
 
     Args:
-        algorithm: the algorithm.
-        folder: where the run is written.
-        name: the run's title.
-        loggers: further loggers of the results, in addition to those of the config; see `Logger`.
+        algorithm: The algorithm.
+        folder: Where the run is written.
+        name: The run's title.
+        loggers: Further loggers of the results, in addition to those of the config; see `Logger`.
 
     Raises:
         MissingExtraError: a logger of the config needs an extra that is not installed.
@@ -108,10 +108,10 @@ class TrainingRun:
         """Begin a run from a config file.
 
         Args:
-            config_path: the file.
-            run: the run's folder, new or empty; by default a new one under `runs`.
-            changes: settings in place of the file's, such as `training.lr=1e-3`.
-            allow_imports: whether the config may name pieces and environments by import path.
+            config_path: The file.
+            run: The run's folder, new or empty; by default a new one under `runs`.
+            changes: Settings in place of the file's, such as `training.lr=1e-3`.
+            allow_imports: Whether the config may name pieces and environments by import path.
 
         Raises:
             ConfigError: the file is missing or wrong, or the run folder is not empty.
@@ -136,9 +136,9 @@ class TrainingRun:
         """Go on with a run, with the config in its folder; one that was never saved starts from the beginning.
 
         Args:
-            run: the run's folder, whose newest checkpoint is restored; or one of its checkpoints.
-            changes: settings in place of its config's, such as `stop.training_iteration=20`; they are written there.
-            allow_imports: whether the config may name pieces and environments by import path.
+            run: The run's folder, whose newest checkpoint is restored; or one of its checkpoints.
+            changes: Settings in place of its config's, such as `stop.training_iteration=20`; they are written there.
+            allow_imports: Whether the config may name pieces and environments by import path.
 
         Raises:
             CheckpointError: the folder holds no run or a link, or all its checkpoints, or the given one, are damaged.
@@ -193,7 +193,7 @@ class TrainingRun:
         """Train until something ends the run, save, draw, and say how it went.
 
         Args:
-            iterations: stop after this many, or None.
+            iterations: Stop after this many, or None.
 
         Returns:
             The process's exit code: 0, `GOAL_MISSED`, `FAILED`, or 128 + the number of the signal.

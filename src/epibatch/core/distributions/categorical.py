@@ -36,7 +36,7 @@ class Categorical(Distribution):
 
     Args:
         logits: float tensor `[..., n]`.
-        start: the first of the integers. With a start other than 0, integers outside of
+        start: The first of the integers. With a start other than 0, integers outside of
             `start ... start + n - 1` have log-probability -inf.
         dtype: integer type of the samples.
 
@@ -196,10 +196,10 @@ class MultiCategorical(Distribution):
     All choices are computed at once: those with fewer logits are filled up with -inf.
 
     Args:
-        choices: the choices, counted from 0: a Categorical over logits `[..., entries, n]`.
-        start: the first integer of each entry, int64 `[entries]`; None for 0. With starts, entries outside
+        choices: The choices, counted from 0: a Categorical over logits `[..., entries, n]`.
+        start: The first integer of each entry, int64 `[entries]`; None for 0. With starts, entries outside
             of their range have log-probability -inf.
-        shape: shape of one action.
+        shape: Shape of one action.
         dtype: integer type of the samples.
 
     Examples:
@@ -237,9 +237,9 @@ class MultiCategorical(Distribution):
 
         Args:
             logits: float tensor `[..., sum(input_lens)]`.
-            input_lens: number of logits of each entry, in C order.
-            start: the first integer of each entry; None for 0.
-            shape: shape of one action, of `len(input_lens)` entries; None is one axis.
+            input_lens: Number of logits of each entry, in C order.
+            start: The first integer of each entry; None for 0.
+            shape: Shape of one action, of `len(input_lens)` entries; None is one axis.
             dtype: integer type of the samples.
 
         Raises:

@@ -34,8 +34,8 @@ def distribution_for(space: gym.Space[Any] | None, *, squash: bool = False) -> t
     For spaces that need more than the outputs it makes a new class, so call it once and keep the class.
 
     Args:
-        space: the action space.
-        squash: take SquashedGaussian, whose actions lie in [-1, 1], for float Boxes with finite bounds.
+        space: The action space.
+        squash: Take SquashedGaussian, whose actions lie in [-1, 1], for float Boxes with finite bounds.
 
     Raises:
         SpaceError: no distribution here fits the space, or a part of it.
@@ -185,7 +185,7 @@ class MultiDistribution(Distribution):
     also where the inputs are split among them.
 
     Args:
-        child_distribution_struct: nested dicts and tuples of distributions over one batch.
+        child_distribution_struct: Nested dicts and tuples of distributions over one batch.
 
     Examples:
         >>> from epibatch.core.distributions import distribution_for
@@ -215,9 +215,9 @@ class MultiDistribution(Distribution):
 
         Args:
             logits: float tensor `[..., sum of input_lens]`.
-            child_distribution_cls_struct: distribution classes whose `from_logits` takes inputs alone, nested
+            child_distribution_cls_struct: Distribution classes whose `from_logits` takes inputs alone, nested
                 like an action.
-            input_lens: number of inputs of each part: a list in the order of the parts, or nested like them.
+            input_lens: Number of inputs of each part: a list in the order of the parts, or nested like them.
 
         Raises:
             SpaceError: another number of inputs.
@@ -254,7 +254,7 @@ class MultiDistribution(Distribution):
         """Log-probability of actions: a float tensor over the batch dimensions.
 
         Args:
-            value: tensors nested like an action; dicts may have their keys in any order.
+            value: Tensors nested like an action; dicts may have their keys in any order.
 
         Raises:
             ColumnError: nested otherwise.
@@ -284,9 +284,9 @@ class MultiDistribution(Distribution):
         """Return the number of network outputs for an action of `space`.
 
         Args:
-            space: a Dict or Tuple space.
-            input_lens: number of inputs of each part, if known.
-            as_list: give the numbers of the parts instead of their sum.
+            space: A Dict or Tuple space.
+            input_lens: Number of inputs of each part, if known.
+            as_list: Give the numbers of the parts instead of their sum.
 
         Raises:
             SpaceError: there is no distribution for a part of the space.

@@ -41,8 +41,8 @@ class Distribution(ABC):
 
         Args:
             logits: float tensor `[..., required_input_dim(space)]`.
-            *args: whatever else a class needs; `get_partial_dist_cls` fixes it.
-            **kwargs: likewise.
+            *args: Whatever else a class needs; `get_partial_dist_cls` fixes it.
+            **kwargs: Likewise.
         """
 
     @classmethod
@@ -50,7 +50,7 @@ class Distribution(ABC):
         """A subclass whose `from_logits` needs nothing but the network's outputs.
 
         Args:
-            **partial_kwargs: keywords of this class's `from_logits` and `required_input_dim`, fixed from
+            **partial_kwargs: Keywords of this class's `from_logits` and `required_input_dim`, fixed from
                 now on; `space`, if given, is the only one that the subclass's `required_input_dim` takes.
 
         Raises:
@@ -69,8 +69,8 @@ class Distribution(ABC):
         """Draw actions, without gradients.
 
         Args:
-            sample_shape: extra leading dimensions of independent draws.
-            generator: the source of randomness; None uses torch's global one.
+            sample_shape: Extra leading dimensions of independent draws.
+            generator: The source of randomness; None uses torch's global one.
         """
 
     def rsample(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> Any:
@@ -105,7 +105,7 @@ class Distribution(ABC):
         """Log-probability (density) of actions, a float tensor over the batch dimensions.
 
         Args:
-            value: actions as `sample` returns them; leading sample dimensions are allowed.
+            value: Actions as `sample` returns them; leading sample dimensions are allowed.
         """
 
     @abstractmethod
@@ -235,8 +235,8 @@ class Deterministic(Distribution):
     """Always the same action; its log-probability counts as 0.
 
     Args:
-        loc: the action of each row, `[..., d]` (or `[...]` when `event_dims` is 0).
-        event_dims: how many trailing axes of `loc` belong to one action.
+        loc: The action of each row, `[..., d]` (or `[...]` when `event_dims` is 0).
+        event_dims: How many trailing axes of `loc` belong to one action.
 
     Examples:
         >>> Deterministic.from_logits(torch.ones(2, 3)).logp(torch.ones(2, 3))

@@ -35,7 +35,7 @@ class DiagGaussian(Distribution):
     Args:
         mean: float tensor `[..., d]`.
         log_std: float tensor `[..., d]`.
-        shape: shape of one action, of d entries; None is `(d,)`.
+        shape: Shape of one action, of d entries; None is `(d,)`.
 
     Examples:
         >>> dist = DiagGaussian.from_logits(torch.zeros(5, 4))
@@ -136,10 +136,10 @@ class SquashedGaussian(Distribution):
     largest one. The deterministic action is the squashed mean, the median of each entry.
 
     Args:
-        base: the Gaussian before squashing, with one axis of d entries per action.
-        low: lower bounds, a number or one number per entry.
-        high: upper bounds, likewise.
-        shape: shape of one action, of d entries; None is `(d,)`.
+        base: The Gaussian before squashing, with one axis of d entries per action.
+        low: Lower bounds, a number or one number per entry.
+        high: Upper bounds, likewise.
+        shape: Shape of one action, of d entries; None is `(d,)`.
 
     Raises:
         SpaceError: bounds that are infinite, or not in order.
@@ -170,9 +170,9 @@ class SquashedGaussian(Distribution):
 
         Args:
             logits: float tensor `[..., 2 d]`.
-            low: lower bounds, a number or one number per entry.
-            high: upper bounds, likewise.
-            shape: shape of one action, of d entries; None is `(d,)`.
+            low: Lower bounds, a number or one number per entry.
+            high: Upper bounds, likewise.
+            shape: Shape of one action, of d entries; None is `(d,)`.
 
         Raises:
             SpaceError: an odd number of inputs, or unfit bounds.

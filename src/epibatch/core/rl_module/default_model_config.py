@@ -126,62 +126,62 @@ class DefaultModelConfig:
     output layer, and zero biases.
 
     Args:
-        fcnet_hiddens: sizes of the encoder's hidden layers; images go through the convolutions first.
-        fcnet_activation: activation after each of them, one of `ACTIVATIONS`.
-        fcnet_kernel_initializer: initializer of the encoder's weights; `_kwargs` are passed to it.
-        fcnet_bias_initializer: initializer of the encoder's biases.
-        fcnet_use_layernorm: normalise each encoder layer before its activation.
-        conv_filters: convolutions for the images among the observations, that is Boxes with three axes
+        fcnet_hiddens: Sizes of the encoder's hidden layers; images go through the convolutions first.
+        fcnet_activation: Activation after each of them, one of `ACTIVATIONS`.
+        fcnet_kernel_initializer: Initializer of the encoder's weights; `_kwargs` are passed to it.
+        fcnet_bias_initializer: Initializer of the encoder's biases.
+        fcnet_use_layernorm: Normalise each encoder layer before its activation.
+        conv_filters: Convolutions for the images among the observations, that is Boxes with three axes
             [height, width, channels]: a list of `[channels, kernel, stride]` with kernel and stride a number or
             (height, width); every layer is padded to `ceil(side / stride)`. None picks them by the image's size
             (`epibatch.core.rl_module.networks.default_conv_filters`) and flattens images with a side under 8; `[]`
             flattens all. Images of bytes (uint8) are scaled to [0, 1] before them.
         conv_channels: "first" for images [channels, height, width], as the piece `to_chw_float` leaves them; "last" for
             [height, width, channels]. None means the last, and refuses images that look like the other.
-        conv_activation: activation after each of them.
-        conv_kernel_initializer: initializer of the convolutions' weights.
-        conv_bias_initializer: initializer of the convolutions' biases.
-        head_fcnet_hiddens: sizes of hidden layers in the policy and in the value head.
-        head_fcnet_activation: activation after each of them.
-        head_fcnet_kernel_initializer: initializer of the heads' weights, output layers included.
-        head_fcnet_bias_initializer: initializer of the heads' biases.
-        head_fcnet_use_layernorm: normalise each hidden layer of the heads before its activation.
-        squash_actions: for float Boxes with finite bounds, draw actions from a SquashedGaussian, within
+        conv_activation: Activation after each of them.
+        conv_kernel_initializer: Initializer of the convolutions' weights.
+        conv_bias_initializer: Initializer of the convolutions' biases.
+        head_fcnet_hiddens: Sizes of hidden layers in the policy and in the value head.
+        head_fcnet_activation: Activation after each of them.
+        head_fcnet_kernel_initializer: Initializer of the heads' weights, output layers included.
+        head_fcnet_bias_initializer: Initializer of the heads' biases.
+        head_fcnet_use_layernorm: Normalise each hidden layer of the heads before its activation.
+        squash_actions: For float Boxes with finite bounds, draw actions from a SquashedGaussian, within
             [-1, 1], instead of a DiagGaussian whose actions are clipped on the way to the environment. -1 and 1
             stand for the bounds, so leave `normalize_actions` on.
-        free_log_std: for Box actions, learn one log standard deviation per action component that does
+        free_log_std: For Box actions, learn one log standard deviation per action component that does
             not depend on the observation.
-        log_std_clip_param: log standard deviations are clipped to plus or minus this value.
-        dueling: of a network with the value of each action, add up the value of the observation and the advantage of
+        log_std_clip_param: Log standard deviations are clipped to plus or minus this value.
+        dueling: Of a network with the value of each action, add up the value of the observation and the advantage of
             the action (Wang et al. 2016).
-        num_atoms: of such a network, learn the distribution of each action's return over so many values, as C51 does;
+        num_atoms: Of such a network, learn the distribution of each action's return over so many values, as C51 does;
             1 learns its mean only.
-        v_min: the lowest of these values.
-        v_max: the highest.
-        noisy: of such a network, add learned noise to the weights of the heads while exploring and learning, in the
+        v_min: The lowest of these values.
+        v_max: The highest.
+        noisy: Of such a network, add learned noise to the weights of the heads while exploring and learning, in the
             place of random actions (Fortunato et al. 2018).
-        sigma0: scale of that noise at first.
-        num_critics: critics beside the policy of SAC.
-        vf_share_layers: let policy and value function share the encoder; recurrent modules always do.
-        obs_groups: the parts of a Dict observation that each network gets, joined in this order, as in rsl_rl:
+        sigma0: Scale of that noise at first.
+        num_critics: Critics beside the policy of SAC.
+        vf_share_layers: Let policy and value function share the encoder; recurrent modules always do.
+        obs_groups: The parts of a Dict observation that each network gets, joined in this order, as in rsl_rl:
             `{"actor": ["policy"], "critic": ["policy", "critic"]}`. "policy" and "student" are other names of "actor";
             parts of "teacher" and "rnd_state" are checked, and read by no default network. Without "actor" the actor
             gets the part `actor`, else `policy`. Without "critic" the critic gets the actor's parts; so it does, with a
             warning, if it asks for a part `critic` that observations do not have. A recurrent module joins the critic's
             encoded parts to the output of the recurrent layer, which sees the actor's. None: both get all parts, by
             sorted key.
-        use_lstm: put an LSTM after the encoder.
-        use_gru: put a GRU there instead, with the options that begin with `lstm_`.
-        use_prev_action: with `use_lstm` or `use_gru`, the action before each observation is an input of that layer.
-        use_prev_reward: with one of them, the reward before each observation is an input of that layer.
-        max_seq_len: longest sequence in a training batch of a recurrent module, in timesteps.
-        sequence_end: handling of a chunk's last, short sequence in a training batch: "pad" with zeros, "drop",
+        use_lstm: Put an LSTM after the encoder.
+        use_gru: Put a GRU there instead, with the options that begin with `lstm_`.
+        use_prev_action: With `use_lstm` or `use_gru`, the action before each observation is an input of that layer.
+        use_prev_reward: With one of them, the reward before each observation is an input of that layer.
+        max_seq_len: Longest sequence in a training batch of a recurrent module, in timesteps.
+        sequence_end: Handling of a chunk's last, short sequence in a training batch: "pad" with zeros, "drop",
             "overlap" the one before, "continue" with the next chunk; "truncate" keeps a chunk's first sequence only.
-        burn_in: timesteps before each training sequence that are run without gradient, only to compute the state;
+        burn_in: Timesteps before each training sequence that are run without gradient, only to compute the state;
             they count for `max_seq_len`.
-        lstm_cell_size: size of the LSTM's state.
-        lstm_kernel_initializer: initializer of the LSTM's weights.
-        lstm_bias_initializer: initializer of the LSTM's biases.
+        lstm_cell_size: Size of the LSTM's state.
+        lstm_kernel_initializer: Initializer of the LSTM's weights.
+        lstm_bias_initializer: Initializer of the LSTM's biases.
 
     Raises:
         ConfigError: a value is out of range; the message lists all of them.

@@ -36,7 +36,7 @@ class DefaultActorCritic(TorchRLModule, ValueFunctionAPI):
     matters for on-policy deep actor-critic methods?", recommend.
 
     Args:
-        **kwargs: the keywords of `RLModule`; `model_config` is a `DefaultModelConfig` or a dict of its fields.
+        **kwargs: The keywords of `RLModule`; `model_config` is a `DefaultModelConfig` or a dict of its fields.
 
     Raises:
         ConfigError: unknown or wrong options in `model_config`.
@@ -118,7 +118,7 @@ class DefaultRecurrentActorCritic(DefaultRecurrentModule, ValueFunctionAPI):
     `DefaultActorCritic`.
 
     Args:
-        **kwargs: the keywords of `RLModule`; `model_config` is a `DefaultModelConfig` or a dict of its fields.
+        **kwargs: The keywords of `RLModule`; `model_config` is a `DefaultModelConfig` or a dict of its fields.
 
     Raises:
         ConfigError: unknown or wrong options in `model_config`.

@@ -36,8 +36,8 @@ def choices_of(space: gym.Space[Any] | None, network: str) -> int:
     """The number of choices of a Discrete action space.
 
     Args:
-        space: the space.
-        network: name of the class that needs it, for the message.
+        space: The space.
+        network: Name of the class that needs it, for the message.
 
     Raises:
         SpaceError: it is of another kind.
@@ -63,8 +63,8 @@ class QHead(nn.Module):
     layers are `NoisyLinear`.
 
     Args:
-        size_in: number of inputs of the head.
-        num_actions: number of actions.
+        size_in: Number of inputs of the head.
+        num_actions: Number of actions.
         config: `dueling`, `num_atoms`, `v_min`, `v_max`, `noisy`, `sigma0` and the `head_` options.
     """
 
@@ -113,7 +113,7 @@ class DefaultQNetwork(DefaultRecurrentModule, QDistributionAPI):
     are out of the question.
 
     Args:
-        **kwargs: the keywords of `RLModule`; `model_config` is a `DefaultModelConfig` or a dict of its fields.
+        **kwargs: The keywords of `RLModule`; `model_config` is a `DefaultModelConfig` or a dict of its fields.
 
     Raises:
         ConfigError: unknown or wrong options in `model_config`.
@@ -166,9 +166,9 @@ class Critic(nn.Module):
     """From observations and actions to a value; of Discrete actions, to the value of each.
 
     Args:
-        encode: makes vectors of observations.
-        action_space: the space of one action.
-        config: options of layers.
+        encode: Makes vectors of observations.
+        action_space: The space of one action.
+        config: Options of layers.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class DefaultSoftActorCritic(TorchRLModule, QValueAPI):
     have a value for each action (Christodoulou 2019, arXiv:1910.07207). Acting computes the policy only.
 
     Args:
-        **kwargs: the keywords of `RLModule`; `model_config` is a `DefaultModelConfig` or a dict of its fields.
+        **kwargs: The keywords of `RLModule`; `model_config` is a `DefaultModelConfig` or a dict of its fields.
 
     Raises:
         ConfigError: unknown or wrong options in `model_config`.
@@ -289,7 +289,7 @@ class DefaultImplicitQ(DefaultSoftActorCritic, ValueFunctionAPI):
     """A `DefaultSoftActorCritic` with a value function, which has an encoder of its own (IQL).
 
     Args:
-        **kwargs: the keywords of `RLModule`; `model_config` is a `DefaultModelConfig` or a dict of its fields.
+        **kwargs: The keywords of `RLModule`; `model_config` is a `DefaultModelConfig` or a dict of its fields.
 
     Raises:
         ConfigError: unknown or wrong options in `model_config`.

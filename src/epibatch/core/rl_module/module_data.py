@@ -30,8 +30,8 @@ def class_name(cls: type | None, where: str) -> str | None:
     """The name under which a class is found again: of a built-in one its own, of others the import path.
 
     Args:
-        cls: the class; None stays None.
-        where: the beginning of the error message.
+        cls: The class; None stays None.
+        where: The beginning of the error message.
 
     Raises:
         ConfigError: the class is defined in a function or a script.
@@ -137,9 +137,9 @@ def load_module_state(path: str | os.PathLike[str], component: str | None = None
     """The state of a module, or of one of several, in a checkpoint.
 
     Args:
-        path: a folder that `save_to_path` wrote; it may be followed by the id of a module in it, as in
+        path: A folder that `save_to_path` wrote; it may be followed by the id of a module in it, as in
             `"checkpoint/main"`.
-        component: the id of a module in it. Of other states than modules' the names of the parts that lead there,
+        component: The id of a module in it. Of other states than modules' the names of the parts that lead there,
             with `/` between them: `"state/learner/module/main"` in the checkpoint of an Algorithm.
 
     Raises:
@@ -224,7 +224,7 @@ def weight_limit(nbytes: int) -> Iterator[None]:
     The settings of a network in a file may ask for any amount of memory; its weights in the file say how much is right.
 
     Args:
-        nbytes: how many bytes they may take.
+        nbytes: How many bytes they may take.
     """
     token = _budget.set(_Budget(nbytes))
     try:
@@ -237,7 +237,7 @@ def count_weights(make: Callable[[], Any]) -> None:
     """Count the weights of a module that is about to be built, if there is a bound.
 
     Args:
-        make: builds it.
+        make: Builds it.
 
     Raises:
         CheckpointError: they are too many.

@@ -63,7 +63,7 @@ def check_given(rl_module: Any, piece: str, use: str) -> None:
     """Refuse a call without a module, for a piece that cannot do without one.
 
     Args:
-        rl_module: what the call was given.
+        rl_module: What the call was given.
         piece: Name of the piece.
         use: What it needs the module for.
 

@@ -80,9 +80,9 @@ class NoisyLinear(nn.Linear):
     Every call draws noise of its own, factorised: one number for each input and each output.
 
     Args:
-        size_in: number of inputs.
-        size_out: number of outputs.
-        sigma0: scale of the noise at first, times 1 / sqrt(size_in).
+        size_in: Number of inputs.
+        size_out: Number of outputs.
+        sigma0: Scale of the noise at first, times 1 / sqrt(size_in).
 
     Attributes:
         has_noise: False: the mean weights are used.
@@ -117,12 +117,12 @@ def fc_layers(
     """Fully connected layers: the hidden ones, and an output layer without activation if `size_out` is given.
 
     Args:
-        config: the network's options.
-        prefix: which of them: "fcnet" for the encoder, "head_fcnet" for a head.
-        size_in: number of inputs.
-        size_out: number of outputs.
-        gain: gain of the output layer's orthogonal weights.
-        make: makes a layer of its numbers of inputs and outputs.
+        config: The network's options.
+        prefix: Which of them: "fcnet" for the encoder, "head_fcnet" for a head.
+        size_in: Number of inputs.
+        size_out: Number of outputs.
+        gain: Gain of the output layer's orthogonal weights.
+        make: Makes a layer of its numbers of inputs and outputs.
     """
     layers: list[nn.Module] = []
     for size in config[f"{prefix}_hiddens"]:
@@ -156,11 +156,11 @@ def initialize(
     """Fill parameters as the config's initializers say: by default orthogonal weights and zero biases.
 
     Args:
-        config: the network's options.
-        prefix: which of them: "fcnet", "head_fcnet", "conv" or "lstm".
-        weights: the tensors for the kernel initializer.
-        biases: those for the bias initializer.
-        gain: gain of orthogonal weights.
+        config: The network's options.
+        prefix: Which of them: "fcnet", "head_fcnet", "conv" or "lstm".
+        weights: The tensors for the kernel initializer.
+        biases: Those for the bias initializer.
+        gain: Gain of orthogonal weights.
 
     Raises:
         ConfigError: there is no initializer of that name, or it does not take the keywords.
@@ -203,8 +203,8 @@ def needs_training(module: nn.Module, name: str) -> RunnerError:
     """The error for asking a module that was built for acting only for what only training needs.
 
     Args:
-        module: the module.
-        name: the method or attribute.
+        module: The module.
+        name: The method or attribute.
     """
     return RunnerError(
         f"{type(module).__name__}.{name}",
@@ -225,7 +225,7 @@ def default_conv_filters(shape: Sequence[int]) -> list[list[int]]:
     first and twice as many after each step, up to 64. Images with a side under 8 are left to the MLP.
 
     Args:
-        shape: height, width, channels.
+        shape: Height, width, channels.
 
     Examples:
         >>> for side in (84, 64, 42, 10, 5):
@@ -268,9 +268,9 @@ class CNN(nn.Module):
     Each layer is padded with zeros so that its output has `ceil(side / stride)` rows and columns.
 
     Args:
-        shape: height, width, channels of one image, or with `conv_channels="first"` channels, height, width.
+        shape: Height, width, channels of one image, or with `conv_channels="first"` channels, height, width.
         filters: `[channels, kernel, stride]` of each layer; kernel and stride are numbers or (height, width).
-        config: activation and initializers, the `conv_` options.
+        config: Activation and initializers, the `conv_` options.
 
     Raises:
         ConfigError: no filters.
@@ -379,10 +379,10 @@ class PolicyHead(nn.Module):
     a parameter.
 
     Args:
-        body: layers to run before the head's own, for a policy that has its encoder to itself.
-        size_in: number of inputs of the head.
-        action_space: what `distribution_for` has a distribution for.
-        config: the network's options.
+        body: Layers to run before the head's own, for a policy that has its encoder to itself.
+        size_in: Number of inputs of the head.
+        action_space: What `distribution_for` has a distribution for.
+        config: The network's options.
 
     Raises:
         SpaceError: no default distribution fits the action space, or its actions have no entries.

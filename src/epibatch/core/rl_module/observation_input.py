@@ -41,9 +41,9 @@ class ObservationInput:
     may have a `MaskedColumn` there.
 
     Args:
-        space: the observation space.
-        config: the `conv_` options; None for the defaults.
-        groups: the parts of a Dict space to encode, in this order; None for all.
+        space: The observation space.
+        config: The `conv_` options; None for the defaults.
+        groups: The parts of a Dict space to encode, in this order; None for all.
 
     Attributes:
         size: length of the vectors.
@@ -122,8 +122,8 @@ class ObservationInput:
         """Give `[..., size]` float32 for observations `[..., *space.shape]`, nested like the space.
 
         Args:
-            obs: a tensor, or nested dicts and tuples of tensors.
-            cnns: the CNNs for the images, as `cnns()` made them.
+            obs: A tensor, or nested dicts and tuples of tensors.
+            cnns: The CNNs for the images, as `cnns()` made them.
 
         Raises:
             SpaceError: shapes or values that are not those of the space.
@@ -174,8 +174,8 @@ def group_inputs(
     """The inputs of actor and critic, as `obs_groups` says; one object if they have the same parts.
 
     Args:
-        space: the observation space.
-        config: the `conv_` options and `obs_groups`.
+        space: The observation space.
+        config: The `conv_` options and `obs_groups`.
         with_critic: False for modules without a critic, whose observations need not have its parts.
 
     Raises:
@@ -380,7 +380,7 @@ class PreviousSteps:
     Actions are encoded like observations of their space (Discrete ones are one-hot); at an episode's start all is 0.
 
     Args:
-        action_space: the space of one action.
+        action_space: The space of one action.
         config: `use_prev_action` and `use_prev_reward`.
 
     Attributes:

@@ -64,7 +64,7 @@ class DefaultRecurrentModule(TorchRLModule):
     `reset_states`, a dict of `[B, most resets of a row, H]`.
 
     Args:
-        **kwargs: the keywords of `RLModule`; `model_config` is a `DefaultModelConfig` or a dict of its fields.
+        **kwargs: The keywords of `RLModule`; `model_config` is a `DefaultModelConfig` or a dict of its fields.
 
     Raises:
         ConfigError: unknown or wrong options in `model_config`.
@@ -87,8 +87,8 @@ class DefaultRecurrentModule(TorchRLModule):
         """Build the layers up to the recurrent one, or all that `fcnet_` says, and return the number of outputs.
 
         Args:
-            config: the options.
-            encode: makes vectors of observations.
+            config: The options.
+            encode: Makes vectors of observations.
         """
         kind = self._kind = self.layer or (LSTM if config.use_lstm else GRU if config.use_gru else None)
         self._input = encode

@@ -19,7 +19,7 @@ def resetting(layer: nn.RNNBase, x: torch.Tensor, resets: torch.Tensor, states: 
     Rows without a reset are one pass, and the parts between resets, as sequences of their own, another.
 
     Args:
-        layer: of one direction and one level, with `batch_first=True`.
+        layer: Of one direction and one level, with `batch_first=True`.
         x: [B, T, ...], the layer's input.
         resets: bool [B, T], True where the state is replaced before the timestep; never at a row's first.
         states: [B, H] to start rows from, or (h, c) for an LSTM.

@@ -67,8 +67,8 @@ class ValueFunctionAPI(ABC):
         """The value of every observation of a batch.
 
         Args:
-            batch: the module's input columns, `obs` `[B, ...]` (recurrent: `[B, T, ...]` and `state_in`).
-            embeddings: the `embeddings` that `forward_train` gave for the same batch, to save computing
+            batch: The module's input columns, `obs` `[B, ...]` (recurrent: `[B, T, ...]` and `state_in`).
+            embeddings: The `embeddings` that `forward_train` gave for the same batch, to save computing
                 them again; None computes them from `batch`.
 
         Returns:
@@ -89,8 +89,8 @@ class QValueAPI(ABC):
         """The value of actions at every observation of a batch, by each critic.
 
         Args:
-            batch: the module's input columns, `obs` `[B, ...]` (recurrent: `[B, T, ...]` and `state_in`).
-            actions: as the policy gives them, `[B, ...]`; None: all actions of a Discrete space.
+            batch: The module's input columns, `obs` `[B, ...]` (recurrent: `[B, T, ...]` and `state_in`).
+            actions: As the policy gives them, `[B, ...]`; None: all actions of a Discrete space.
 
         Returns:
             A float tensor `[K, B]`, of all actions `[K, B, n]` (recurrent: `[K, B, T]`, `[K, B, T, n]`).
@@ -110,7 +110,7 @@ class QDistributionAPI(QValueAPI):
         """The logits of every action's distribution, `[K, B, n, atoms]` (recurrent: `[K, B, T, n, atoms]`).
 
         Args:
-            batch: the module's input columns, as for `compute_q_values`.
+            batch: The module's input columns, as for `compute_q_values`.
         """
 
 
@@ -132,11 +132,11 @@ class RLModule(Checkpointable, ABC):
     `_forward_inference`, `_forward_exploration`, `_forward_train`. All take a dict of columns and give one.
 
     Args:
-        observation_space: what the module sees, that is after the env-to-module connectors.
-        action_space: what it decides on.
-        inference_only: built for acting only; it refuses `forward_train` and may leave parts out.
-        learner_only: built for training only; runners leave it out.
-        model_config: a dict of options, or any config object; it is kept as it is, None becomes `{}`.
+        observation_space: What the module sees, that is after the env-to-module connectors.
+        action_space: What it decides on.
+        inference_only: Built for acting only; it refuses `forward_train` and may leave parts out.
+        learner_only: Built for training only; runners leave it out.
+        model_config: A dict of options, or any config object; it is kept as it is, None becomes `{}`.
 
     Raises:
         ConfigError: an unknown keyword.
@@ -198,7 +198,7 @@ class RLModule(Checkpointable, ABC):
         """The views that a module with these options reads; a config puts them into both pipelines.
 
         Args:
-            model_config: the options that the module will be built with.
+            model_config: The options that the module will be built with.
 
         Returns:
             Name of the column -> View, or a dict of its arguments; by default `view_requirements`.
@@ -231,7 +231,7 @@ class RLModule(Checkpointable, ABC):
         """The outputs for acting greedily.
 
         Args:
-            batch: columns with the batch axis first; `obs`, and `state_in` if the module is stateful.
+            batch: Columns with the batch axis first; `obs`, and `state_in` if the module is stateful.
 
         Returns:
             Columns: `action_dist_inputs` or `actions`, `state_out` if stateful, and any others.
@@ -326,8 +326,8 @@ class RLModule(Checkpointable, ABC):
         """Write the state to a folder, with what it takes to build the module, and return the path.
 
         Args:
-            path: the folder; None makes a new one among the system's temporary files.
-            state: what to write instead of `get_state()`.
+            path: The folder; None makes a new one among the system's temporary files.
+            state: What to write instead of `get_state()`.
 
         Raises:
             CheckpointError: the state holds something that cannot be saved as data.
@@ -346,8 +346,8 @@ class RLModule(Checkpointable, ABC):
         """Take over the state in a folder that `save_to_path` wrote.
 
         Args:
-            path: the folder; `"folder/main"` is the module `main` of the several in it.
-            component: the same id by itself. Of other states than modules' the names that lead to the module's, such as
+            path: The folder; `"folder/main"` is the module `main` of the several in it.
+            component: The same id by itself. Of other states than modules' the names that lead to the module's, such as
                 `"state/learner/module/main"` in the checkpoint of an Algorithm.
 
         Raises:
@@ -367,8 +367,8 @@ class RLModule(Checkpointable, ABC):
         """Build a module from a folder that `save_to_path` wrote.
 
         Args:
-            path: the folder; `"folder/main"` is the module `main` of the several in it.
-            component: the same id by itself.
+            path: The folder; `"folder/main"` is the module `main` of the several in it.
+            component: The same id by itself.
             allow_imports: True if a custom class may be imported by its path; importing runs code.
 
         Raises:
@@ -398,7 +398,7 @@ class TorchRLModule(nn.Module, RLModule):
     mode, and the learner's gradient steps in the mode that you gave it (training mode, unless you call `eval()`).
 
     Args:
-        **kwargs: the keywords of `RLModule`.
+        **kwargs: The keywords of `RLModule`.
 
     Examples:
         >>> class Linear(TorchRLModule):
@@ -458,9 +458,9 @@ class TorchRLModule(nn.Module, RLModule):
         """Copies of all parameters and buffers, by name.
 
         Args:
-            components: accepted for all checkpointable classes; a module has no parts to choose from.
-            not_components: likewise.
-            inference_only: leave out the attributes in `get_non_inference_attributes`.
+            components: Accepted for all checkpointable classes; a module has no parts to choose from.
+            not_components: Likewise.
+            inference_only: Leave out the attributes in `get_non_inference_attributes`.
         """
         tensors = self.state_dict()
         return {
@@ -475,7 +475,7 @@ class TorchRLModule(nn.Module, RLModule):
         A module built with `inference_only=True` passes over what only training needs.
 
         Args:
-            state: what `get_state` gave; arrays or tensors.
+            state: What `get_state` gave; arrays or tensors.
 
         Raises:
             CheckpointError: names are missing or unknown, shapes differ, or values are no numbers of the kind that
@@ -518,14 +518,14 @@ class MultiRLModule(TorchRLModule):
     parameters of torch modules are reachable through the `torch.nn.Module` interface.
 
     Args:
-        rl_module_specs: module id to RLModuleSpec; the modules are built here, in this order. With
+        rl_module_specs: Module id to RLModuleSpec; the modules are built here, in this order. With
             `inference_only` they are built for acting only and learner-only ones are left out.
-        observation_space: kept for callers; every module has its own.
-        action_space: likewise.
-        inference_only: build for acting only; None if all specs are for acting only. A module that is added later and
+        observation_space: Kept for callers; every module has its own.
+        action_space: Likewise.
+        inference_only: Build for acting only; None if all specs are for acting only. A module that is added later and
             can be trained ends that.
-        learner_only: build on learners only.
-        model_config: options for subclasses that share parts between modules.
+        learner_only: Build on learners only.
+        model_config: Options for subclasses that share parts between modules.
 
     Examples:
         >>> from epibatch.core.rl_module import RLModuleSpec
@@ -573,9 +573,9 @@ class MultiRLModule(TorchRLModule):
         """Add a module under an id; `rl_module_specs` gets its spec.
 
         Args:
-            module_id: the id.
-            module: the module; an RLModule.
-            override: replace the module that has the id.
+            module_id: The id.
+            module: The module; an RLModule.
+            override: Replace the module that has the id.
 
         Raises:
             ConfigError: the id is taken and `override` is False, or `module` is no RLModule.
@@ -645,9 +645,9 @@ class MultiRLModule(TorchRLModule):
         """Call `func(module_id, module, **kwargs)` for every module.
 
         Args:
-            func: the function.
-            return_dict: give a dict of module ids instead of a list.
-            **kwargs: handed to `func`.
+            func: The function.
+            return_dict: Give a dict of module ids instead of a list.
+            **kwargs: Handed to `func`.
         """
         results = {module_id: func(module_id, module.unwrapped(), **kwargs) for module_id, module in self.items()}
         return results if return_dict else list(results.values())
@@ -704,9 +704,9 @@ class MultiRLModule(TorchRLModule):
         """Each module's state under its id.
 
         Args:
-            components: the ids to take; None takes all.
-            not_components: ids to leave out.
-            inference_only: leave out learner-only modules and what acting does not need.
+            components: The ids to take; None takes all.
+            not_components: Ids to leave out.
+            inference_only: Leave out learner-only modules and what acting does not need.
 
         Raises:
             UnknownNameError: a component is no module id.
@@ -723,7 +723,7 @@ class MultiRLModule(TorchRLModule):
         """Restore the modules that `state` holds; the others stay as they are.
 
         Args:
-            state: module id to what that module's `get_state` gave. One module's weights become another's with
+            state: Module id to what that module's `get_state` gave. One module's weights become another's with
                 `multi.set_state({"past": multi["main"].get_state()})`.
 
         Raises:
@@ -754,8 +754,8 @@ class MultiRLModule(TorchRLModule):
         """Take over the states of all modules, or of one, from a folder that `save_to_path` wrote.
 
         Args:
-            path: the folder.
-            component: the id of the one module to restore; None restores all, which have to be those of the folder.
+            path: The folder.
+            component: The id of the one module to restore; None restores all, which have to be those of the folder.
 
         Raises:
             CheckpointError: the folder cannot be read, lacks a module or has one that is not here, or a state does not
@@ -775,9 +775,9 @@ def _load_modules(
     """Give modules of a MultiRLModule the states that they have in a checkpoint.
 
     Args:
-        multi: the modules.
-        path: as in `load_module_state`.
-        module_ids: which of them; None for all.
+        multi: The modules.
+        path: As in `load_module_state`.
+        module_ids: Which of them; None for all.
 
     Raises:
         CheckpointError: the checkpoint lacks one of them, or its state does not fit; with `module_ids` None also if it
@@ -818,8 +818,8 @@ def saved_spec(cls: Any, data: Mapping[str, Any], *, allow_imports: bool) -> Any
 
     Args:
         cls: `RLModuleSpec` or `MultiRLModuleSpec`.
-        data: what `to_dict` gave.
-        allow_imports: whether a class that is not built in may be imported.
+        data: What `to_dict` gave.
+        allow_imports: Whether a class that is not built in may be imported.
 
     Raises:
         CheckpointError: the spec, or one inside it, has a `load_state_path`.
@@ -871,13 +871,13 @@ class RLModuleSpec:
     """A module class and the arguments to build it with.
 
     Args:
-        module_class: the RLModule subclass; None takes the default actor-critic for the spaces.
-        observation_space: what the module sees.
-        action_space: what it decides on.
-        inference_only: build it for acting only.
-        learner_only: build it on learners only.
-        model_config: a dict of options or a `DefaultModelConfig`.
-        load_state_path: a checkpoint that `save_to_path` of such a module wrote, from which a newly built one takes its
+        module_class: The RLModule subclass; None takes the default actor-critic for the spaces.
+        observation_space: What the module sees.
+        action_space: What it decides on.
+        inference_only: Build it for acting only.
+        learner_only: Build it on learners only.
+        model_config: A dict of options or a `DefaultModelConfig`.
+        load_state_path: A checkpoint that `save_to_path` of such a module wrote, from which a newly built one takes its
             state; `"folder/main"` for the module `main` of several.
 
     Examples:
@@ -960,7 +960,7 @@ class RLModuleSpec:
         """The spec that `to_dict` expressed.
 
         Args:
-            d: what `to_dict` gave.
+            d: What `to_dict` gave.
             allow_imports: True if a custom class may be imported by its path; importing runs code.
 
         Raises:
@@ -993,9 +993,9 @@ def default_module_spec(
     """The spec of the default module for some spaces.
 
     Args:
-        observation_space: what the module sees: Box, Discrete, MultiDiscrete, MultiBinary, or Dicts and Tuples.
-        action_space: likewise; integer Boxes need bounds.
-        model_config: a `DefaultModelConfig`, a dict of its fields, or None; `use_lstm` or `use_gru` makes it recurrent.
+        observation_space: What the module sees: Box, Discrete, MultiDiscrete, MultiBinary, or Dicts and Tuples.
+        action_space: Likewise; integer Boxes need bounds.
+        model_config: A `DefaultModelConfig`, a dict of its fields, or None; `use_lstm` or `use_gru` makes it recurrent.
         heads: "actor_critic" for a policy and a value function, as PPO needs them; "q_values" for the value of each
             action of a Discrete space (DQN); "soft_actor_critic" for a policy and `num_critics` critics (SAC);
             "implicit_q" for these and a value function (IQL).
@@ -1037,15 +1037,15 @@ class MultiRLModuleSpec:
 
     Args:
         multi_rl_module_class: MultiRLModule or a subclass.
-        observation_space: handed to the class.
-        action_space: handed to the class.
-        inference_only: build all modules for acting only and leave learner-only ones out; None if all specs are for
+        observation_space: Handed to the class.
+        action_space: Handed to the class.
+        inference_only: Build all modules for acting only and leave learner-only ones out; None if all specs are for
             acting only. A spec that is added later and is not ends that.
-        model_config: handed to the class.
-        rl_module_specs: module id to RLModuleSpec.
-        load_state_path: a checkpoint that `save_to_path` of a MultiRLModule wrote, from which newly built modules take
+        model_config: Handed to the class.
+        rl_module_specs: Module id to RLModuleSpec.
+        load_state_path: A checkpoint that `save_to_path` of a MultiRLModule wrote, from which newly built modules take
             their states.
-        modules_to_load: the ids of those that do; None for all, and then these have to be the checkpoint's modules.
+        modules_to_load: The ids of those that do; None for all, and then these have to be the checkpoint's modules.
 
     Raises:
         ConfigError: a value of `rl_module_specs` is no RLModuleSpec, or there are `modules_to_load` without a path.
@@ -1082,8 +1082,8 @@ class MultiRLModuleSpec:
         """Add specs under their ids.
 
         Args:
-            module_specs: module id to RLModuleSpec.
-            override: replace specs whose id is taken; with False they are kept.
+            module_specs: Module id to RLModuleSpec.
+            override: Replace specs whose id is taken; with False they are kept.
 
         Raises:
             ConfigError: a value is no RLModuleSpec.
@@ -1163,7 +1163,7 @@ class MultiRLModuleSpec:
         """The spec that `to_dict` expressed.
 
         Args:
-            d: what `to_dict` gave.
+            d: What `to_dict` gave.
             allow_imports: True if custom classes may be imported by their paths; importing runs code.
 
         Raises:

@@ -40,10 +40,10 @@ def _view_of(column: str, part: str = "", field: str = "", *, needs: str = "", n
     """Return a property: a view of a column `[T, N, ...]`, into which assigned values are copied.
 
     Args:
-        column: its name in `RolloutStorage`.
-        part: of a dict in it.
-        field: of a masked pair.
-        needs: the configuration that makes the column, if its absence is an error; otherwise it is None.
+        column: Its name in `RolloutStorage`.
+        part: Of a dict in it.
+        field: Of a masked pair.
+        needs: The configuration that makes the column, if its absence is an error; otherwise it is None.
         number: True: the rows are numbers, which get an axis of 1, and flags, which become bytes.
     """
 
@@ -92,18 +92,18 @@ class RolloutStorageMM:
         training_type: "rl" or "distillation".
         num_envs: N.
         num_transitions_per_env: T, the steps of a rollout.
-        obs_shape: of an environment's observation for the actor.
-        ref_obs_shape: of its reference; None or [None]: none.
-        privileged_obs_shape: of the critic's or teacher's observation; None or [None]: it is the actor's.
-        privileged_ref_obs_shape: of its reference, if there is one for the actor too; None or [None]: none.
-        actions_shape: of an action.
+        obs_shape: Of an environment's observation for the actor.
+        ref_obs_shape: Of its reference; None or [None]: none.
+        privileged_obs_shape: Of the critic's or teacher's observation; None or [None]: it is the actor's.
+        privileged_ref_obs_shape: Of its reference, if there is one for the actor too; None or [None]: none.
+        actions_shape: Of an action.
         apply_dagger_actions: True: steps have `dagger_actions`.
-        rnd_state_shape: of a state for random network distillation; None or [None]: none.
+        rnd_state_shape: Of a state for random network distillation; None or [None]: none.
         amp_cfg: None, or `amp_obs_extractor` and `amp_ref_obs_extractor`, functions or import paths `module:name`, of
             rows `[R, ...]` of observations and of pairs (reference, mask); the second returns a pair. Minibatches then
             have what they return of the step before each row, in the same episode: also across a `clear`. Other
             entries are not read. Distillation does not use it.
-        device: where the tensors are.
+        device: Where the tensors are.
 
     Attributes:
         storage: the `RolloutStorage` that has the data: the columns `obs` (parts `policy`, `ref`, `critic` and
@@ -236,7 +236,7 @@ class RolloutStorageMM:
         """Copy one step of all environments.
 
         Args:
-            transition: a `Transition`, or any object with such attributes. Those that the configuration does not ask
+            transition: A `Transition`, or any object with such attributes. Those that the configuration does not ask
                 for are not read. Hidden states are stored if the first one has them; then
                 the storage is made again, and attributes that were read before are of the old one.
 
@@ -286,8 +286,8 @@ class RolloutStorageMM:
 
         Args:
             last_values: float [N] or [N, 1], values of the observations after the newest step.
-            gamma: discount.
-            lam: weight of longer returns.
+            gamma: Discount.
+            lam: Weight of longer returns.
             normalize_advantage: True: subtract the mean and divide by the standard deviation (unbiased) + 1e-8;
                 a single row gets 0.
 
@@ -306,8 +306,8 @@ class RolloutStorageMM:
         """Return an iterator over minibatches of rows, shuffled once; rows that are left over are dropped.
 
         Args:
-            num_mini_batches: of an epoch.
-            num_epochs: passes through the rollout. Mind the default if the call is in a loop over epochs.
+            num_mini_batches: Of an epoch.
+            num_epochs: Passes through the rollout. Mind the default if the call is in a loop over epochs.
 
         Returns:
             Of each minibatch: observations, (reference, mask) or None, critic observations (the actor's if there are
@@ -341,8 +341,8 @@ class RolloutStorageMM:
         """Return an iterator over minibatches of trajectories, for recurrent modules.
 
         Args:
-            num_mini_batches: of an epoch.
-            num_epochs: passes through the rollout.
+            num_mini_batches: Of an epoch.
+            num_epochs: Passes through the rollout.
 
         Returns:
             As `mini_batch_generator`, with rows `[L, S, ...]`: trajectories from the first step or an end to an end or

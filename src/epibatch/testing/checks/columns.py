@@ -27,7 +27,7 @@ class Probe(Piece):
     """Calls a function with the batch, and passes the batch on.
 
     Args:
-        look: called with the columns; its result, if any, replaces the batch.
+        look: Called with the columns; its result, if any, replaces the batch.
     """
 
     reads: ClassVar[tuple[str, ...]] = ()
@@ -50,8 +50,8 @@ def _columns_around(harness: PieceHarness, without: str = "") -> tuple[dict[str,
     """Return the columns before and after the piece in the first call: each one's layout, and a copy of its content.
 
     Args:
-        harness: the piece.
-        without: a column that is removed before it.
+        harness: The piece.
+        without: A column that is removed before it.
     """
     before: dict[str, Any] = {}
     after: dict[str, Any] = {}

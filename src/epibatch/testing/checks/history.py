@@ -68,8 +68,8 @@ def _difference_of_chunks(harness: PieceHarness, steps: int) -> str:
     """Return the first difference of a chunk's rows to those of the whole episode; empty if there is none.
 
     Args:
-        harness: the piece.
-        steps: the chunks' lookback.
+        harness: The piece.
+        steps: The chunks' lookback.
     """
     if harness.acting:
         for at in range(1, ACTING_STEPS):
