@@ -35,13 +35,14 @@ class Piece(FieldPiece):
     piece that declares nothing; `super().__call__(...)` is the built-in piece's work at this point of the pipeline.
 
     The annotated attributes of a subclass are keywords of its constructor, as in `dataclasses`; `__post_init__` checks
-    them. Those with an underscore are not. A subclass may write `__init__` instead. Some pieces also take
-    `multi_agent`, which is True if the spaces are Dicts of several agents' spaces (a pipeline with AgentToModuleMapping
-    knows). Pieces that stand in both pipelines take `as_learner_connector`, which is True if the batch is for training.
+    them. Those with an underscore are not. A subclass may write `__init__` instead.
 
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.
+        multi_agent: For pieces that take it: True if the spaces are Dicts of several agents' spaces. A pipeline with
+            AgentToModuleMapping knows.
+        as_learner_connector: For pieces that stand in both pipelines: True if the batch is for training.
     """
 
     reads: ClassVar[tuple[str, ...] | None] = ()

@@ -23,8 +23,6 @@ class Fields(Extension):
         self._visit(pkg)
 
     def _visit(self, owner: Any) -> None:
-        if owner.docstring is not None:
-            owner.docstring.value = re.sub(r"^Example:$", "Examples:", owner.docstring.value, flags=re.MULTILINE)
         if isinstance(owner, Class) and "__init__" not in owner.members and owner.docstring is not None:
             _add_constructor(owner, owner.docstring.value)
         for member in [*owner.members.values()]:
@@ -39,14 +37,15 @@ def _add_constructor(owner: Class, docstring: str) -> None:
         init = base.members.get("__init__")
         fields |= {parameter.name: parameter for parameter in init.parameters} if isinstance(init, Function) else {}
     section = re.split(r"\n\n\S", docstring.partition("Args:\n")[2])[0]
-    names = [name for name in ARGUMENT.findall(section) if name in fields and fields[name].annotation is not None]
+    takes_more = any(getattr(field, "kind", None) is ParameterKind.var_keyword for field in fields.values())
+    names = [name for name in ARGUMENT.findall(section) if takes_more or name in fields]
     if not names:
         return
     is_tuple = any(str(base).endswith("NamedTuple") for base in owner.bases)
     kind = ParameterKind.positional_or_keyword if is_tuple else ParameterKind.keyword_only
     parameters = Parameters(Parameter("self", kind=ParameterKind.positional_or_keyword))
     for name in names:
-        field = fields[name]
+        field = fields.get(name, Parameter(name, annotation="Any"))
         default = field.default if isinstance(field, Parameter) else field.value
         parameters.add(Parameter(name, annotation=field.annotation, kind=kind, default=default))
     owner.set_member("__init__", Function("__init__", lineno=0, endlineno=0, parent=owner, parameters=parameters))
