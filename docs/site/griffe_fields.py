@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from griffe import Attribute, Class, Extension, Function, Module, Parameter, ParameterKind, Parameters
+from griffe import (
+    Attribute,
+    Class,
+    Extension,
+    Function,
+    Module,
+    Parameter,
+    ParameterKind,
+    Parameters,
+)
 
 ARGUMENT = re.compile(r"^ {4}\*{0,2}(\w+)(?: \([^)]*\))?:", re.MULTILINE)
 
