@@ -5,9 +5,20 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from griffe import Attribute, Class, Extension, Function, Module, Parameter, ParameterKind, Parameters
+from griffe import (
+    Attribute,
+    Class,
+    Extension,
+    Function,
+    Module,
+    Parameter,
+    ParameterKind,
+    Parameters,
+)
 
 ARGUMENT = re.compile(r"^ {4}\*{0,2}(\w+)(?: \([^)]*\))?:", re.MULTILINE)
+OF_SUBCLASSES = re.compile(r"^ {4}(?:multi_agent|as_learner_connector):.*\n?(?: {5,}.*\n?)*", re.MULTILINE)
+"""The keywords that `Piece` documents for those subclasses that take them."""
 
 
 class Fields(Extension):
@@ -24,6 +35,8 @@ class Fields(Extension):
 
     def _visit(self, owner: Any) -> None:
         if isinstance(owner, Class) and "__init__" not in owner.members and owner.docstring is not None:
+            if owner.name == "Piece":
+                owner.docstring.value = OF_SUBCLASSES.sub("", owner.docstring.value)
             _add_constructor(owner, owner.docstring.value)
         for member in [*owner.members.values()]:
             if not member.is_alias and (member.is_class or member.is_module or member.is_function):
@@ -37,15 +50,14 @@ def _add_constructor(owner: Class, docstring: str) -> None:
         init = base.members.get("__init__")
         fields |= {parameter.name: parameter for parameter in init.parameters} if isinstance(init, Function) else {}
     section = re.split(r"\n\n\S", docstring.partition("Args:\n")[2])[0]
-    takes_more = any(getattr(field, "kind", None) is ParameterKind.var_keyword for field in fields.values())
-    names = [name for name in ARGUMENT.findall(section) if takes_more or name in fields]
+    names = [name for name in ARGUMENT.findall(section) if name in fields and fields[name].annotation is not None]
     if not names:
         return
     is_tuple = any(str(base).endswith("NamedTuple") for base in owner.bases)
     kind = ParameterKind.positional_or_keyword if is_tuple else ParameterKind.keyword_only
     parameters = Parameters(Parameter("self", kind=ParameterKind.positional_or_keyword))
     for name in names:
-        field = fields.get(name, Parameter(name, annotation="Any"))
+        field = fields[name]
         default = field.default if isinstance(field, Parameter) else field.value
         parameters.add(Parameter(name, annotation=field.annotation, kind=kind, default=default))
     owner.set_member("__init__", Function("__init__", lineno=0, endlineno=0, parent=owner, parameters=parameters))

@@ -38,3 +38,4 @@ def test_every_page_is_listed_once():
 )
 def test_links_lead_to_files_and_headings(page):
     assert list(dead_links(page)) == []
+    assert re.findall(r"\[[\w./-]+\.md\]\(", without_code(page)) == [], "name the page, not its file"

@@ -31,9 +31,11 @@ def test_planted_faults_are_named(tmp_path):
     repository, site = tmp_path / "repository", tmp_path / "site"
     (repository / "docs").mkdir(parents=True)
     (repository / "README.md").write_text("[a](docs/a.md) [b](docs/b.md) [g](gone.py)\n```\n[x](in-code.md)\n```\n")
-    (repository / "docs/README.md").write_text("## Start\n\n*First*\n\n| [A](a.md) | x |\n")
     for name in "ab":
         (repository / f"docs/{name}.md").write_text(f"# {name}\n")
+    (repository / "docs/README.md").write_text("## Start\n\n*First*\n\n| [A](a.md) | x |\n| [A](a.md) | y |\n")
+    assert lay_out(repository, tmp_path / "pages")[1] == "a.md: 2 pages have this place"
+    (repository / "docs/README.md").write_text("## Start\n\n*First*\n\n| [A](a.md) | x |\n")
     assert lay_out(repository, tmp_path / "pages") == [
         "docs/b.md: no row of docs/README.md leads to it",
         "README.md: docs/b.md leads to nothing on the site",

@@ -21,7 +21,7 @@ HEAD = """# All pieces
 Every piece that comes with epibatch, by the package of `epibatch.connectors` it is in. `epibatch pieces NAME` shows
 the keywords of one. What a piece reads has to be in the batch before it; what it takes from the episodes is not
 listed. Counterparts do about the same in RLlib 2.60 and in TorchRL: `epibatch pieces CatFrames` finds ours by
-theirs, and [features.md](internals/features.md) goes through all of their features.
+theirs, and [Features, one by one](internals/features.md) goes through all of their features.
 """
 COLUMNS = "| piece | what it does | pipelines | reads | writes | RLlib | TorchRL |\n|---|---|---|---|---|---|---|"
 

@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -65,7 +66,7 @@ def place(path: str) -> str:
     """Return the path on the site of a file of the repository."""
     if path in ("README.md", INDEX):
         return "index.md" if path == "README.md" else "pages.md"
-    path = path.replace("/README.md", ".md")
+    path = path.replace("/README.md", "/index.md")
     return path.removeprefix("docs/") if path.startswith("docs/") or path.endswith(".md") else f"files/{path}"
 
 
@@ -80,6 +81,9 @@ def lay_out(repository: Path, folder: Path) -> list[str]:
     pages = ["README.md", INDEX, *(page for part in parts.values() for page in listed(part))]
     written = {path.relative_to(repository).as_posix() for path in (repository / "docs").rglob("*.md")}
     faults = [f"{page}: no row of {INDEX} leads to it" for page in sorted(written.difference(pages))]
+    faults += [
+        f"{page}: {count} pages have this place" for page, count in Counter(map(place, pages)).items() if count > 1
+    ]
 
     def moved(page: str, link: re.Match[str]) -> str:
         before, target, after = link.groups()
