@@ -39,6 +39,9 @@ class AnyRunnerConfig(Protocol):
     missing_final_obs: Any = None
     rollout_fragment_length: Any = 200
     batch_mode: Literal["truncate_episodes", "complete_episodes"] = "truncate_episodes"
+    torch_compile_worker: bool = False
+    torch_compile_worker_dynamo_backend: str = "inductor"
+    torch_compile_worker_dynamo_mode: str | None = None
     explore: Literal["sample", "mode", "mean", "random"] | bool = True
     episode_lookback_horizon: int = 1
     horizon: int | None = None
