@@ -445,9 +445,8 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         direct = self._into is not self._recorder
         values = self._values_before(batch, columns) if direct else None
         result = self._stepper.step(for_env if self._gives_tensors else convert_to_numpy(for_env))
-        failure = next(iter(result.failures.values()), result.failure)
-        if failure is not None:
-            raise failure
+        if result.failures:
+            raise next(iter(result.failures.values()))
         rewards, terminateds, truncateds = (self._per_env(result, name) for name in _PER_ENV)
         is_truncated = truncateds != 0
         ended = is_truncated | (terminateds != 0)
@@ -467,6 +466,9 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         else:
             self._record(columns, step, state, rows, terminal)
         self._note(rewards, ended, begun)
+        if result.failure is not None:  # the step itself is valid
+            self._recorder.newest = self._tensors(result.observations, self.num_envs, "step()")
+            raise result.failure
         if self._state is not None:
             self._initial = self._initial or InitialStates(self.module, self.device)
             self._state = self._initial.begun(state, begun)
