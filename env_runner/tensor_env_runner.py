@@ -496,7 +496,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         if terminal is not None and all(_has(schema, name) for name in (Columns.OBS, *_PER_ENV[1:])):
             new = self._stored(terminal[1])[Columns.OBS]
             final_obs = map_struct(lambda leaf, new: leaf.index_copy(0, rows, new), stored[Columns.OBS], new)
-            final_state = state if self._state is not None and _has(schema, Columns.STATE_IN) else None
+            final_state = state if Columns.STATE_IN in columns and _has(schema, Columns.STATE_IN) else None
         if schema:
             columns = {name: columns[name] for name in schema if name in columns}
         self._into.add_step(columns, final_obs=final_obs, final_state=final_state)

@@ -74,7 +74,7 @@ def runner_of(kind: Any, config: Any) -> Any:
     return kind(config=config)
 
 
-def sampled(config: Any, *, explore: bool, storage: Any = None) -> tuple[Any, Any]:
+def sampled(config: Any, *, explore: bool | str, storage: Any = None) -> tuple[Any, Any]:
     runner = runner_of(TensorEnvRunner, config)
     storage = RolloutStorage(T, N) if storage is None else storage
     runner.sample(storage, explore=explore)
@@ -200,6 +200,10 @@ def test_states_never_cross_ends():
         begins = torch.cat([torch.ones(1, N, dtype=torch.bool), ended[:-1]])
         assert not leaf[begins].any()
         assert leaf[~begins].any(-1).float().mean() > 0.8  # that after an observation of zeros is 0
+
+    runner, at_random = sampled(config_of(TorchPoints, model=lstm()), explore="random")  # without states
+    assert at_random.ended().any() and "state_in" not in at_random and at_random.terminal_observations
+    assert all(runner.env.single_action_space.contains(row) for row in at_random["actions"].flatten(0, 1).numpy())
 
 
 def test_states_after_steps_are_stored_if_the_schema_has_them():
