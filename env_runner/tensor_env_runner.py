@@ -445,9 +445,8 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         direct = self._into is not self._recorder
         values = self._values_before(batch, columns) if direct else None
         result = self._stepper.step(for_env if self._gives_tensors else convert_to_numpy(for_env))
-        failure = next(iter(result.failures.values()), result.failure)
-        if failure is not None:
-            raise failure
+        if result.failures:
+            raise next(iter(result.failures.values()))
         rewards, terminateds, truncateds = (self._per_env(result, name) for name in _PER_ENV)
         is_truncated = truncateds != 0
         ended = is_truncated | (terminateds != 0)
@@ -467,6 +466,9 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         else:
             self._record(columns, step, state, rows, terminal)
         self._note(rewards, ended, begun)
+        if result.failure is not None:  # the step itself is valid
+            self._recorder.newest = self._tensors(result.observations, self.num_envs, "step()")
+            raise result.failure
         if self._state is not None:
             self._initial = self._initial or InitialStates(self.module, self.device)
             self._state = self._initial.begun(state, begun)
@@ -494,7 +496,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         if terminal is not None and all(_has(schema, name) for name in (Columns.OBS, *_PER_ENV[1:])):
             new = self._stored(terminal[1])[Columns.OBS]
             final_obs = map_struct(lambda leaf, new: leaf.index_copy(0, rows, new), stored[Columns.OBS], new)
-            final_state = state if self._state is not None and _has(schema, Columns.STATE_IN) else None
+            final_state = state if Columns.STATE_IN in columns and _has(schema, Columns.STATE_IN) else None
         if schema:
             columns = {name: columns[name] for name in schema if name in columns}
         self._into.add_step(columns, final_obs=final_obs, final_state=final_state)

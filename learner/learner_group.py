@@ -18,7 +18,7 @@ from epibatch.cluster.fingerprint import fingerprint
 from epibatch.core.errors import ConfigError, EpibatchWarning, OtherLearnerError, WorkerLostError
 
 from ..connectors.step_watches import PieceSeconds
-from ..episodes import pack_episodes
+from ..episodes import VectorEpisodes, pack_episodes
 from .learner import data_of, env_steps_of, no_data
 from .minibatches import has_loss, row_steps, rows_of
 from .together.hosted_learner import HostedLearner, Setup, UpdateAnswer
@@ -458,6 +458,6 @@ def _in_order(
 
 def _lengths(episodes: Sequence[Any]) -> npt.NDArray[np.int64]:
     """Return the environment steps of each chunk."""
-    if hasattr(episodes, "lengths"):
-        return np.asarray(episodes.lengths())
+    if isinstance(episodes, VectorEpisodes):
+        return episodes.lengths()
     return np.array([len(episode) for episode in episodes])

@@ -136,8 +136,7 @@ def _outputs(module: Any, minibatch: Mapping[str, Any]) -> dict[str, Any]:
             method = "compute_values"
             values = module.compute_values(minibatch, embeddings=outputs.get(Columns.EMBEDDINGS))
             outputs = {**outputs, Columns.VF_PREDS: values}
-        if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):  # the networks are computed in 16 bits, the loss in 32
-            outputs = map_struct(_in_single, dict(outputs))
+        outputs = map_struct(_in_single, dict(outputs))  # networks may compute in 16 bits, losses do in 32
     except Exception as error:
         if not isinstance(error, (KeyError, EpibatchError)):
             add_context(error, f"in {type(module).__name__}.{method}, with {describe_batch(minibatch, error)}:")

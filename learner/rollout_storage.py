@@ -610,7 +610,7 @@ class RolloutStorage:
                     found=f"rows of shape {list(self.columns[name].shape)}",
                     do="leave the schema to the first step, or correct it; steps may have [N] or [N, 1]",
                 )
-        following = torch.empty_like(values)
+        following = torch.empty_like(values, dtype=torch.result_type(rewards, values))
         following[:-1] = values[1:]
         following[-1] = self._checked(last_values, ColumnSpec(), "last_values")
         ended = terminateds

@@ -34,7 +34,7 @@ def sent_ahead(
     stream, ready = torch.cuda.Stream(device), None  # type: ignore[no-untyped-call]  # torch's class has no types
     for minibatch in minibatches:
         if not any(map(_is_on_host, flatten({**minibatch, stays: None})[0])):  # then none of the batch's columns is
-            yield minibatch
+            yield _moved(minibatch, device, stays)
             continue
         with torch.cuda.stream(stream):  # minibatches are cut on the current stream, before
             sent = _moved(minibatch, device, stays)

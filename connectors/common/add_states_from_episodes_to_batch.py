@@ -140,9 +140,12 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
     def _filled(self, group: ChunkGroup, chunks: Any, has: Any, rows: Any, *, acting: bool) -> Any:
         """The rows of chunks, in their order, with initial states in the place of those that mean nothing."""
         first, form = flatten(self._initial(group))
-        leaves = flatten_like(form, rows) if has.any() else [np.empty((len(has), *x.shape), x.dtype) for x in first]
+        starts = first if has.all() else self._starts(group, chunks[~has], first, form, acting=acting)
+        if has.any():
+            leaves = flatten_like(form, rows)
+        else:
+            leaves = [zeros_like(start, (len(has), *x.shape)) for start, x in zip(starts, first)]
         if not has.all():
-            starts = self._starts(group, chunks[~has], first, form, acting=acting)
             if acting:  # a module's state may have another size by now
                 leaves = [_resized(leaf, like.shape, np.result_type(leaf, like)) for leaf, like in zip(leaves, first)]
             for leaf, start in zip(leaves, starts):

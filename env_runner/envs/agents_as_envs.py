@@ -11,7 +11,7 @@ from epibatch.core.errors import ConfigError, EnvironmentContractError
 from epibatch.core.structs import map_struct
 
 from .env_checks import autoreset_mode
-from .tensor_envs import is_tensor
+from .tensor_envs import is_tensor, with_final_obs
 
 
 class AgentsAsEnvs(gym.vector.VectorEnv[Any, Any, Any]):
@@ -23,7 +23,7 @@ class AgentsAsEnvs(gym.vector.VectorEnv[Any, Any, Any]):
     Args:
         env: A vector environment of arrays or tensors, with observations, actions and rewards `[N, A, ...]`, flags
             `[N]` or `[N, A]`, and the single spaces of one agent. It resets in the step of an end (SAME_STEP), and may
-            give `infos["final_obs"]`, `[N, A, ...]`. Other infos are left out.
+            give `infos["final_obs"]`, `[N, A, ...]`, under any name that runners take. Other infos are left out.
         num_agents: A.
 
     Raises:
@@ -63,8 +63,9 @@ class AgentsAsEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         lead = self.env.num_envs, self.num_agents
         *values, infos = self.env.step(map_struct(lambda leaf: leaf.reshape(*lead, *leaf.shape[1:]), actions))
         observations, rewards, *flags = values
-        final = infos.get("final_obs") if infos else None
-        infos = {} if final is None else {"final_obs": self._flat(final)}
+        infos = with_final_obs(observations, infos or {})
+        shown = {"final_obs": self._flat, "_final_obs": self._of_agents}
+        infos = {name: flat(infos[name]) for name, flat in shown.items() if infos.get(name) is not None}
         return self._flat(observations), self._flat(rewards), *map(self._of_agents, flags), infos
 
     def _of_agents(self, flags: Any) -> Any:

@@ -318,6 +318,8 @@ class EnvStepper:
 
     def _reset_ended(self, step: VectorStep) -> None:
         done = np.logical_or(to_arrays(step.terminateds), to_arrays(step.truncateds))
+        if done.shape == (self.env.num_envs, 1):  # as simulators of tensors return them
+            done = done[:, 0]
         if not done.any():
             return
         step.final_observations = map_struct(copied, step.observations)  # the reset may reuse the arrays

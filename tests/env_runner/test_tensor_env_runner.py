@@ -74,7 +74,7 @@ def runner_of(kind: Any, config: Any) -> Any:
     return kind(config=config)
 
 
-def sampled(config: Any, *, explore: bool, storage: Any = None) -> tuple[Any, Any]:
+def sampled(config: Any, *, explore: bool | str, storage: Any = None) -> tuple[Any, Any]:
     runner = runner_of(TensorEnvRunner, config)
     storage = RolloutStorage(T, N) if storage is None else storage
     runner.sample(storage, explore=explore)
@@ -200,6 +200,10 @@ def test_states_never_cross_ends():
         begins = torch.cat([torch.ones(1, N, dtype=torch.bool), ended[:-1]])
         assert not leaf[begins].any()
         assert leaf[~begins].any(-1).float().mean() > 0.8  # that after an observation of zeros is 0
+
+    runner, at_random = sampled(config_of(TorchPoints, model=lstm()), explore="random")  # without states
+    assert at_random.ended().any() and "state_in" not in at_random and at_random.terminal_observations
+    assert all(runner.env.single_action_space.contains(row) for row in at_random["actions"].flatten(0, 1).numpy())
 
 
 def test_states_after_steps_are_stored_if_the_schema_has_them():
@@ -451,6 +455,8 @@ class Crowds(TorchPoints):
 class Together(NumpyPoints):
     """Crowds of three NumPy points that end after four steps."""
 
+    shows = np.array([True, True])
+
     def reset(self, **kwargs: Any) -> Any:
         self.t = 0
         return np.zeros((2, 3, 2), np.float32), {}
@@ -459,7 +465,12 @@ class Together(NumpyPoints):
         self.t = self.t % 4 + 1
         obs = np.full((2, 3, 2), self.t, np.float32) + np.arange(3, dtype=np.float32)[:, None]
         ended = np.full(2, self.t == 4)
-        return obs * (self.t < 4), np.array(actions)[..., 0], ended & False, ended, {"final_obs": obs, "more": 1}
+        infos = {"final_observation": obs, "_final_observation": ended & self.shows, "more": 1}
+        return obs * (self.t < 4), np.array(actions)[..., 0], ended & False, ended, infos
+
+
+class OneShows(Together):
+    shows = np.array([True, False])
 
 
 def test_agents_of_one_policy_are_environments():
@@ -479,6 +490,11 @@ def test_agents_of_one_policy_are_environments():
     for env, episode in zip(episodes.envs().tolist(), episodes):
         assert episode.get_observations()[1:, 0].tolist() == [t + env % 3 for t in range(1, 5)]
         assert np.allclose(episode.get_rewards(), 2 * episode.get_actions()[:, 0])  # up to 2 in the environment
+
+    config = config_of(lambda num_envs: AgentsAsEnvs(OneShows(2), 3)).env_runners(num_envs_per_env_runner=6)
+    with pytest.warns(EpibatchWarning, match="none at 3 ends"):
+        episodes = runner_of(TensorEnvRunner, config).sample(num_timesteps=24, explore=False)
+    assert [episode.lacks_final_obs for episode in episodes] == [False] * 3 + [True] * 3
 
     with pytest.raises(EnvironmentContractError, match=r"\[2, 2\](.|\n)*\[2, 3, 2\]"):
         AgentsAsEnvs(Together(2), 2).reset()

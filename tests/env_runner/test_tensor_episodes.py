@@ -283,6 +283,39 @@ def test_after_a_failure_what_had_ended_comes_first():
     assert runner.sample(num_timesteps=N)
 
 
+def test_an_episode_whose_reset_fails_comes_first_as_from_the_runner_of_arrays():
+    def failing(points: Any) -> Any:
+        class Failing(points):
+            def __init__(self, num_envs: int) -> None:
+                super().__init__(num_envs, autoreset_mode=gym.vector.AutoresetMode.DISABLED)
+                self.works = False
+
+            def begin(self, mask: Any) -> None:
+                works, self.works = self.works, True
+                if not works:
+                    raise ConnectionError("lost")
+                super().begin(mask)
+
+            def step(self, actions: Any) -> Any:
+                *values, terminated, truncated, infos = super().step(actions)
+                if points is TorchPoints:  # flags may have an axis of their own
+                    terminated, truncated = terminated[:, None], truncated[:, None]
+                return *values, terminated, truncated, infos
+
+        return Failing
+
+    rows = []
+    for kind, points in ((SingleAgentEnvRunner, NumpyPoints), (TensorEnvRunner, TorchPoints)):
+        torch.manual_seed(0)
+        runner = kind(config=config_of(kind).environment(failing(points)))
+        with pytest.raises(RunnerError, match="lost"):
+            runner.sample(num_timesteps=20 * N, explore=False)
+        rows.append([episode.get_observations() for episode in runner.sample(num_timesteps=20 * N, explore=False)])
+    assert len(rows[0]) > N
+    for mine, other in zip(*rows, strict=True):
+        assert np.allclose(mine, other, atol=1e-5)
+
+
 def test_a_greedy_call_after_an_exploring_one_is_greedy_from_its_first_step():
     runner = runner_of(TensorEnvRunner)
     runner.sample(num_timesteps=2 * N, explore=True)

@@ -157,6 +157,7 @@ CASES = {
     "lstm, dict, most steps end": {"module": RecurrentCritic, "nested": True, "ends": 0.6},
     "lstm, no terminal observations": {"module": RecurrentCritic, "final_obs": False},
     "lstm, drawn states": {"module": DrawingCritic},
+    "lstm, drawn states, all steps end": {"module": DrawingCritic, "ends": 1.0},
     "lstm, continue": {"module": RecurrentCritic, "sequence_end": "continue"},
     "lstm, overlap": {"module": RecurrentCritic, "sequence_end": "overlap", "advantages": False},
     "frames": {"pieces": lambda: [FrameStacking(num_frames=3)]},

@@ -80,6 +80,12 @@ def test_returns_are_those_of_a_loop_in_float64(seed, gamma, lambda_):
     assert abs(float(storage["advantages"].mean())) < 1e-6
     assert float(storage["advantages"].std(correction=0)) == pytest.approx(1.0, abs=1e-5)
 
+    given = [{**step, "vf_preds": step["vf_preds"].bfloat16()} for step in given]  # sums stay in float32
+    halved = stored(given, columns={**storage.columns, "vf_preds": ColumnSpec((), torch.bfloat16)})
+    halved.compute_returns(last, gamma=gamma, lambda_=lambda_, standardize_advantages=False)
+    expected = slow_advantages(given, last, gamma, lambda_)
+    np.testing.assert_allclose(halved["advantages"].numpy(), expected, atol=1e-5)
+
 
 def test_truncated_steps_without_terminal_values_are_warned_of():
     given = steps(values_bootstrapped=True)

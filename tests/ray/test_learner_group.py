@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from fixture_fates import Fate
 
 from epibatch.algorithms.ppo import PPOConfig
+from epibatch.connectors.learner import default_pipeline
 from epibatch.core.errors import EpibatchWarning
-from epibatch.core.rl_module import TorchRLModule
-from epibatch.learner import Learner, LearnerGroup, LearnerSettings, Losses, UpdateRule
+from epibatch.core.rl_module import TorchRLModule, default_module_spec
+from epibatch.learner import Learner, LearnerGroup, LearnerSettings, Losses, PPOLoss, RolloutStorage, UpdateRule
 
 
 def algo_of(folder):
@@ -193,3 +195,27 @@ def test_a_batch_is_shared_by_processes_and_values_of_its_rows_come_back_in_orde
         assert float(learner.module["default_policy"].at.detach()) == pytest.approx(float(goal.mean()))
     assert learner.get_state()["num_env_steps"] == 13
     group.stop()
+
+
+def test_processes_learn_from_a_storage_as_from_its_episodes(cluster):
+    spaces = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2)
+    storage, made = RolloutStorage(6, 4), []
+    for _ in range(6):
+        step = {"obs": torch.rand(4, 3), "actions": torch.randint(2, (4,)), "rewards": torch.rand(4)}
+        step |= {"truncateds": torch.rand(4) < 0.3, "action_logp": torch.full((4,), -0.7)}
+        storage.add_step(step | {"action_dist_inputs": torch.zeros(4, 2)})
+    storage.finish(torch.rand(4, 3))
+    for count, episodes in ((0, storage.episodes()), (2, storage)):
+        torch.manual_seed(0)
+        learner = Learner(
+            module=default_module_spec(*spaces).build(),
+            connector=default_pipeline(*spaces),
+            settings=LearnerSettings(minibatch_size=None, num_epochs=1),
+            loss=PPOLoss(),
+            check_first_update="off",
+        )
+        group = LearnerGroup(learner, num_learners=count, num_cpus_per_learner=0)
+        group.update(episodes=episodes)
+        made.append(weights(learner))
+        group.stop()
+    np.testing.assert_allclose(*made, atol=1e-5)

@@ -33,7 +33,7 @@ def convert_to_torch_tensor(struct: Any, device: Any = None, pin_memory: bool = 
         struct: An array, number, tensor or list of numbers, or nested dicts and tuples of these.
         device: Where the tensors go (a `torch.device` or its name); None leaves them on the CPU.
         pin_memory: Copy into page-locked memory first, so that the transfer to a GPU runs alongside
-            the program; without a GPU it changes nothing.
+            the program; without a GPU, and for tensors of one, it changes nothing.
 
     Raises:
         ColumnError: a list of numbers is ragged.
@@ -51,7 +51,7 @@ def convert_to_torch_tensor(struct: Any, device: Any = None, pin_memory: bool = 
     tensor = _tensor(struct)
     if not isinstance(tensor, torch.Tensor):
         return tensor
-    if pin_memory and torch.cuda.is_available():
+    if pin_memory and tensor.device.type == "cpu" and torch.cuda.is_available():
         tensor = tensor.pin_memory()
     if device is None:
         return tensor
