@@ -232,8 +232,10 @@ class ObservationWindow(TwoSidedPiece):
         self._paths = observation_paths(name, self.columns)
         self._moves = moves_from(name, self._paths, self.to)
         self._part = self._picked if self._paths[0].keys else None
-        self.writes = tuple(dict.fromkeys(target.column for _, target in self._moves))  # type: ignore[misc]
-        self.removes = (Columns.OBS,) if Columns.OBS in self.writes else ()  # type: ignore[assignment]
+        self.writes, self.removes = type(self).writes, type(self).removes  # type: ignore[misc]
+        if self.to is not None:
+            self.writes = tuple(dict.fromkeys(target.column for _, target in self._moves))  # type: ignore[misc]
+            self.removes = (Columns.OBS,) if Columns.OBS in self.writes else ()  # type: ignore[assignment]
         self.adds = added_columns(self._moves)
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
