@@ -261,7 +261,7 @@ class ConnectorPipelineV2(ConnectorV2):
         part = type(self)(*args[:2], **{**kwargs, "connectors": ()})
         part.input_observation_space, part.input_action_space = first.input_observation_space, first.input_action_space
         layouts = [self.start_layout, *(piece.output_layout for piece in before if piece.output_layout)]
-        part.start_layout, part.start_columns = layouts[-1], None if before else self.start_columns
+        part.start_layout, part.start_columns = layouts[-1], None if before else self.start_columns  # type: ignore[misc]
         part.replace_pieces([piece.clone() for piece in pieces])
         return part
 

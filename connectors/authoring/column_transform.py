@@ -27,7 +27,7 @@ from .._engine.sequences import leading_axes, step_places
 from ..columnar_piece import Piece
 from ..connector_v2 import ConnectorV2
 from ..module_to_env.normalize_and_clip_actions import EncodingPiece
-from .column_paths import ColumnPath, Move, added_columns, moves_from, paths_from, space_after
+from .column_paths import ColumnPath, Move, added_columns, moves_from, paths_from, refuse_taken, space_after
 from .fields import ParameterPiece
 from .row_spaces import probed_space
 
@@ -220,6 +220,8 @@ class ColumnTransform(ParameterPiece, Piece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Transform the columns."""
+        if self.to is not None:
+            refuse_taken(type(self).__name__, self.column_moves, columns)
         for path, target in self.column_moves:
             name = path.column
             if name not in columns and _is_left_out(target.column, group):

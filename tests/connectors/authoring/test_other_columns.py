@@ -258,6 +258,16 @@ def test_classes_of_users_keep_names_that_transforms_have_for_themselves():
     LearnerConnectorPipeline(IMAGE, CHOICE, connectors=[Both(num_frames=2), Reads()])  # not refused
 
 
+@pytest.mark.parametrize("piece", [Times(to="marks"), FrameStacking(columns="obs/image", to="marks", num_frames=2)])
+def test_a_name_that_a_piece_without_declarations_gave_is_not_given_again(piece: Any):
+    class Marks(ConnectorV2):
+        def __call__(self, *, batch: Any, **_: Any) -> Any:
+            return {**batch, "marks": {("e",): [1, 2, 3]}}
+
+    with pytest.raises(ColumnError, match=r"to\n  expected: a new name\n  found:    'marks', which the batch has"):
+        learner(Marks(), piece.clone())(episodes=[episode()])
+
+
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
