@@ -78,6 +78,12 @@ class ConnectorPipelineV2(ConnectorV2):
         self.watches: list[StepWatch] = []
         self.plan()
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Be the pipeline that a copy's pieces are in."""
+        vars(self).update(state)
+        for piece in self.connectors:
+            piece.in_pipeline = PipelineReference(self)
+
     def _built(self, item: Any, position: int) -> ConnectorV2:
         return built_piece(type(self).__name__, position, item)
 
@@ -253,12 +259,11 @@ class ConnectorPipelineV2(ConnectorV2):
     def _part(self, positions: range) -> Any:
         """A pipeline of clones of some pieces. Its calls are given a batch as the pieces before them leave it."""
         pieces, before = [self.connectors[i] for i in positions], self.connectors[: positions.start]
-        first = pieces[0] if pieces else self
-        args = first.input_observation_space, first.input_action_space
-        part = type(self)(*args, **{**self.get_ctor_args_and_kwargs()[1], "connectors": ()})
-        if before:
-            layouts = [piece.output_layout for piece in before if piece.output_layout]
-            part.start_columns, part.start_layout = None, (layouts or [self.start_layout])[-1]  # type: ignore[misc]
+        first, (args, kwargs) = pieces[0] if pieces else self, self.get_ctor_args_and_kwargs()
+        part = type(self)(*args[:2], **{**kwargs, "connectors": ()})
+        part.input_observation_space, part.input_action_space = first.input_observation_space, first.input_action_space
+        layouts = [self.start_layout, *(piece.output_layout for piece in before if piece.output_layout)]
+        part.start_layout, part.start_columns = layouts[-1], None if before else self.start_columns  # type: ignore[misc]
         part.replace_pieces([piece.clone() for piece in pieces])
         return part
 
@@ -286,6 +291,8 @@ class ConnectorPipelineV2(ConnectorV2):
 
     def clone(self, *, share_state: bool = False) -> Any:
         """A pipeline of clones of these pieces; see `ConnectorV2.clone`."""
+        if "start_layout" in vars(self) and not share_state:
+            return self[:]  # a slice of a pipeline
         args, kwargs = self.get_ctor_args_and_kwargs()
         pieces = [piece.clone(share_state=share_state) for piece in self.connectors]
         return type(self)(*args[:2], **{**kwargs, "connectors": pieces})

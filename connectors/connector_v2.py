@@ -146,8 +146,8 @@ class ConnectorV2(Checkpointable, ABC):
         Raises:
             PieceError: it is in none.
         """
-        pipeline = self.in_pipeline() if self.in_pipeline else None
         piece = self if self.agent_template is None else self.agent_template
+        pipeline = piece.in_pipeline() if piece.in_pipeline else None
         position = next((i for i, other in enumerate(pipeline or ()) if other is piece), None)
         if position is None:
             do = "ask when the pipeline runs; a clone, or a piece that was removed, is in none"

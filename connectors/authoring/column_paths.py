@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -231,6 +231,18 @@ def space_after(moves: Iterable[Move], space: gym.Space[Any], after: gym.Space[A
 def added_columns(moves: Iterable[Move]) -> tuple[str, ...]:
     """Return the columns that no earlier piece may have written: those of results that are made of other columns."""
     return tuple(dict.fromkeys(move.target.column for move in moves if move.target.column != move.source.column))
+
+
+def refuse_taken(piece: str, moves: Iterable[Move], columns: Container[str]) -> None:
+    """Refuse results of a name that the batch has, from a piece that does not declare what it writes, say.
+
+    Raises:
+        ColumnError: there is such a name.
+    """
+    taken = next((column for column in added_columns(moves) if column in columns), None)
+    if taken is not None:
+        found = f"{taken!r}, which the batch has already"
+        raise ColumnError(f"{piece}.to", expected="a new name", found=found, do="choose another name")
 
 
 def paths_from(piece: str, columns: Any, parameter: str = "columns") -> tuple[ColumnPath, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -26,7 +27,7 @@ from .._engine.sequences import leading_axes, step_places
 from ..columnar_piece import Piece
 from ..connector_v2 import ConnectorV2
 from ..module_to_env.normalize_and_clip_actions import EncodingPiece
-from .column_paths import ColumnPath, Move, added_columns, moves_from, paths_from, space_after
+from .column_paths import ColumnPath, Move, added_columns, moves_from, paths_from, refuse_taken, space_after
 from .fields import ParameterPiece
 from .row_spaces import probed_space
 
@@ -101,10 +102,13 @@ class ColumnTransform(ParameterPiece, Piece):
     actions of a space that is known; of nested ones that of the part. A class that reads it sets `uses_spaces = True`,
     so that each agent's rows are transformed with the agent's own."""
 
+    _has_own_to: ClassVar[bool] = False
     _known_moves: tuple[Any, Any, tuple[Move, ...]] = (None, None, ())
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if "to" in inspect.get_annotations(cls):  # a parameter of the class's own, unless its value is a name
+            cls._has_own_to = True
         if "input_layouts" not in cls.__dict__:
             cls.input_layouts = ("episodes", "arrays", "tensors") if cls.takes_tensors else ("episodes", "arrays")
 
@@ -154,7 +158,7 @@ class ColumnTransform(ParameterPiece, Piece):
         return type(self).inverse is not ColumnTransform.inverse
 
     @property
-    def moves(self) -> tuple[Move, ...]:
+    def column_moves(self) -> tuple[Move, ...]:
         """The parsed entries of `columns` and `to`.
 
         Raises:
@@ -162,33 +166,33 @@ class ColumnTransform(ParameterPiece, Piece):
         """
         columns, to, moves = self._known_moves
         if columns is not self.columns or to is not self.to or not moves:
-            name = type(self).__name__
-            moves = moves_from(name, paths_from(name, self.columns), self.to)
+            name, own = type(self).__name__, self._has_own_to and not isinstance(self.to, (str, tuple, list))
+            moves = moves_from(name, paths_from(name, self.columns), None if own else self.to)
             self._known_moves = self.columns, self.to, moves
         return moves
 
     @property
     def paths(self) -> tuple[ColumnPath, ...]:
         """The parsed entries of `columns`."""
-        return tuple([move.source for move in self.moves])
+        return tuple([move.source for move in self.column_moves])
 
     def _prepare(self) -> None:
-        self.moves  # noqa: B018  # refuses columns that are none
+        self.column_moves  # noqa: B018  # refuses columns that are none
 
     @property
     def writes(self) -> tuple[str, ...]:  # type: ignore[override]
         """The columns that are in the batch after the piece."""
-        return tuple(dict.fromkeys(move.target.column for move in self.moves))
+        return tuple(dict.fromkeys(move.target.column for move in self.column_moves))
 
     @property
     def adds(self) -> tuple[str, ...]:
         """The columns that no earlier piece may have written."""
-        return added_columns(self.moves)
+        return added_columns(self.column_moves)
 
     @property
     def transforms(self) -> tuple[str, ...]:
         """The addresses that have other values after the piece."""
-        return tuple(str(move.target) for move in self.moves)
+        return tuple(str(move.target) for move in self.column_moves)
 
     def undo(self) -> Undo:
         """The piece for the module-to-env pipeline that makes `actions_for_env` by this one's inverse."""
@@ -205,7 +209,7 @@ class ColumnTransform(ParameterPiece, Piece):
         return self._space(Columns.ACTIONS, input_action_space)
 
     def _space(self, column: str, space: Any) -> Any:
-        for move in self.moves:
+        for move in self.column_moves:
             if space is not None and move.target.column == column:
                 space = space_after([move], space, move.source.change_space(space, self.output_space))
             elif space is not None and move.source.column == column:
@@ -216,7 +220,9 @@ class ColumnTransform(ParameterPiece, Piece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Transform the columns."""
-        for path, target in self.moves:
+        if self.to is not None:
+            refuse_taken(type(self).__name__, self.column_moves, columns)
+        for path, target in self.column_moves:
             name = path.column
             if name not in columns and _is_left_out(target.column, group):
                 continue
@@ -485,7 +491,7 @@ def _transforms(env_to_module: Any, agent_id: Any = None) -> list[Any]:
 
 def _action_paths(piece: Any) -> list[ColumnPath]:
     """The module's actions among what a piece transforms; nothing of a piece that is no ColumnTransform."""
-    moves = piece.moves if isinstance(piece, ColumnTransform) else ()
+    moves = piece.column_moves if isinstance(piece, ColumnTransform) else ()
     return [path for path, target in moves if path.column == Columns.ACTIONS and path == target]
 
 

@@ -8,6 +8,7 @@ import inspect
 import sys
 from collections.abc import Mapping
 from operator import attrgetter
+from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
@@ -91,7 +92,7 @@ class FieldPiece(_TypedPiece):
         for field in dataclasses.fields(cls):
             if field.name in parameters:
                 setattr(self, field.name, parameters[field.name])
-            elif field.name not in vars(self) and not must_be_given(field):
+            elif field.name not in vars(self) and not must_be_given(field) and not _is_property(cls, field.name):
                 setattr(self, field.name, default_of(field, cls))
         self.__post_init__()
         self._prepare()
@@ -102,32 +103,38 @@ class FieldPiece(_TypedPiece):
         if self.in_pipeline is None or name[0] == "_":
             object.__setattr__(self, name, value)
         elif name not in (fields := getattr(type(self), "__dataclass_fields__", {})):
-            if not hasattr(self, name):
+            if not hasattr(self, name) and not _is_set_by(self, sys._getframe(1)):
                 _refuse_misspelt(self, name, fields)
             object.__setattr__(self, name, value)
         elif name == "as_learner_connector" or not type(self).__module__.startswith("epibatch."):
             object.__setattr__(self, name, value)
-        else:
+        elif name in fields_of(type(self)):
             self._change(name, value)
+        else:
+            object.__setattr__(self, name, value)
 
     def _change(self, name: str, value: Any) -> None:
         """Be as if built with another parameter, with the same state, and let the pipeline check itself again."""
-        pipeline, _ = self.place()
+        pipeline = self.in_pipeline and self.in_pipeline()
         parameters = {field: getattr(self, field) for field in fields_of(type(self))}
         attributes, before, state = vars(self), dict(vars(self)), self.get_state()
         fresh = vars(type(self)(**{**parameters, name: value}))
         attributes.clear()
         attributes.update(before | fresh | {key: before[key] for key in _OF_PIPELINES if key in before})
+        attributes.pop("_parts", None)  # copies for agents, which have the parameters before
         try:
             if self.trains is not None:
                 self.take_side(self.trains)
             if state:
                 self.set_state(state)
-            pipeline.rebuild()
+            _refuse_learned(self, name, fresh[name])
+            if pipeline is not None:
+                pipeline.rebuild()
         except Exception:
             attributes.clear()
             attributes.update(before)
-            pipeline.rebuild()
+            if pipeline is not None:
+                pipeline.rebuild()
             raise
 
     def __post_init__(self) -> None:
@@ -148,6 +155,23 @@ class FieldPiece(_TypedPiece):
 
 _OF_PIPELINES = ("_input_spaces", "spaces_by_agent", "frozen", "shared", "trains", "in_pipeline")
 """Attributes of a piece that do not follow from its parameters."""
+
+
+def _is_set_by(piece: FieldPiece, frame: FrameType) -> bool:
+    """Return True if a frame is that of one of the piece's own methods, which may keep what they like."""
+    names = frame.f_code.co_varnames[:1]
+    return bool(names) and frame.f_locals.get(names[0]) is piece
+
+
+def _refuse_learned(piece: FieldPiece, name: str, value: Any) -> None:
+    """Refuse another value of a parameter that the piece has learned, which its state gives back."""
+    if not same_value(getattr(piece, name), value):
+        raise PieceError(
+            f"{type(piece).__name__}.{name}",
+            expected="a parameter that is not part of what the piece has learned",
+            found=f"{value!r}, in the place of a learned value",
+            do="give it another state with set_state, or make a new piece",
+        )
 
 
 def _refuse_misspelt(piece: FieldPiece, name: str, fields: Mapping[str, Any]) -> None:
@@ -177,7 +201,13 @@ def is_made_of_fields(cls: type) -> bool:
 def fields_of(cls: type[FieldPiece]) -> dict[str, dataclasses.Field[Any]]:
     """The parameters of a class by name, those that a base class has for all at the end."""
     fields = sorted(dataclasses.fields(cls), key=attrgetter("repr"), reverse=True)
-    return {field.name: field for field in fields if field.init and not field.name.startswith("_")}
+    fields = [field for field in fields if field.init and not _is_property(cls, field.name)]
+    return {field.name: field for field in fields if not field.name.startswith("_")}
+
+
+def _is_property(cls: type[FieldPiece], name: str) -> bool:
+    """Return True if a class computes what a base class has as a parameter."""
+    return isinstance(getattr(cls, name, None), property)
 
 
 def must_be_given(field: dataclasses.Field[Any]) -> bool:

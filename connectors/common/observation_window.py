@@ -24,7 +24,15 @@ from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import gather, rows_of
 from .._engine.windows import window
-from ..authoring.column_paths import ColumnPath, added_columns, addresses_in, moves_from, observation_paths, space_after
+from ..authoring.column_paths import (
+    ColumnPath,
+    added_columns,
+    addresses_in,
+    moves_from,
+    observation_paths,
+    refuse_taken,
+    space_after,
+)
 from ..columnar_piece import TwoSidedPiece
 from ..tensor_step import TensorStep
 
@@ -232,8 +240,10 @@ class ObservationWindow(TwoSidedPiece):
         self._paths = observation_paths(name, self.columns)
         self._moves = moves_from(name, self._paths, self.to)
         self._part = self._picked if self._paths[0].keys else None
-        self.writes = tuple(dict.fromkeys(target.column for _, target in self._moves))  # type: ignore[misc]
-        self.removes = (Columns.OBS,) if Columns.OBS in self.writes else ()  # type: ignore[assignment]
+        self.writes, self.removes = type(self).writes, type(self).removes  # type: ignore[misc]
+        if self.to is not None:
+            self.writes = tuple(dict.fromkeys(target.column for _, target in self._moves))  # type: ignore[misc]
+            self.removes = (Columns.OBS,) if Columns.OBS in self.writes else ()  # type: ignore[assignment]
         self.adds = added_columns(self._moves)
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
@@ -252,6 +262,8 @@ class ObservationWindow(TwoSidedPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
+        if self.to is not None:
+            refuse_taken(type(self).__name__, self._moves, columns)
         shifts, training = range(-self.lookback, 1), self.as_learner_connector
         rows, batch = window(group, Columns.OBS, shifts, type(self).__name__, newest=not training, part=self._part)
         rows.check()

@@ -151,10 +151,14 @@ class Affine(ColumnTransform):
         )
 
     def _take(self, loc: Any, scale: Any) -> None:
-        self.loc, self.scale, self._fitted = loc, scale, True
+        self._give(loc, scale, True)
         self._check()
         self._output_spaces = None
         self.parts.clear()
+
+    def _give(self, loc: Any, scale: Any, fitted: bool) -> None:
+        """Set what is learned, which is no change of parameters."""
+        vars(self).update(loc=loc, scale=scale, _fitted=fitted)
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """`loc` and `scale` (float64 arrays) if `fit` found them; {} where they were given."""
@@ -182,7 +186,7 @@ class Affine(ColumnTransform):
         try:
             self._take(*(np.asarray(state[name]).tolist() for name in ("loc", "scale")))
         except ConfigError:
-            self.loc, self.scale, self._fitted = before
+            self._give(*before)
             self._amounts = {}
             raise
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -11,8 +13,9 @@ from epibatch.connectors import env_to_module, learner, module_to_env
 from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, BatchIndividualItems, FrameStacking
 from epibatch.connectors.connector_pipeline_v2 import ConnectorPipelineV2
 from epibatch.connectors.connector_v2 import ConnectorV2
-from epibatch.connectors.env_to_module import EnvToModulePipeline, MeanStdFilter
+from epibatch.connectors.env_to_module import EnvToModulePipeline, FlattenObservations, MeanStdFilter
 from epibatch.connectors.learner import LearnerConnectorPipeline
+from epibatch.connectors.observations import Affine
 from epibatch.core.errors import BatchLayoutError, ConfigError, PieceError, PipelineError, SpaceError, UnknownNameError
 from epibatch.core.metrics import MetricsLogger
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
@@ -342,3 +345,29 @@ def test_a_parameter_that_changes_in_a_pipeline_takes_effect_with_the_state_kept
         assert pieces[1].num_frames == 4 and pieces[1].axis is None
         assert pipe(episodes=[episode])["obs"].shape == (1, 2, 4)
     pieces[1].notes = "of mine"  # no parameter's name
+    again = copy.deepcopy(pipe)
+    again[1].num_frames = 3
+    assert again.observation_space.shape == (2, 3) and pipe.observation_space.shape == (2, 4)
+    pipe.remove(FrameStacking)
+    pieces[1].num_frames = 2  # in no pipeline any more
+    assert pieces[1].lookback == 1
+
+    affine = Affine(columns="rewards")
+    train = LearnerConnectorPipeline(connectors=[affine])
+    affine.loc = 1.0
+    for loc in (2.0, 3.0):
+        train.set_state({"affine": {"loc": np.float64(loc), "scale": np.float64(loc)}})
+        assert (affine.loc, affine.scale) == (loc, loc)
+    with pytest.raises(PieceError, match=r"Affine.loc[\s\S]*part of what the piece has learned"):
+        affine.loc = 9.0
+    assert affine.loc == 3.0
+
+    part = gym.spaces.Dict(x=gym.spaces.Box(-9, 9, (2,)), y=gym.spaces.Box(-9, 9, (1,)))
+    flatten, spaces = FlattenObservations(multi_agent=True, agent_ids=["a"]), gym.spaces.Dict(a=part)
+    agents = EnvToModulePipeline(spaces, gym.spaces.Dict(a=gym.spaces.Discrete(2)), connectors=[flatten])
+    for keys, size in ([], 3), (["y"], 2):
+        flatten.keys_to_remove = keys
+        game = MultiAgentEpisode()
+        game.add_env_reset(observations={"a": {"x": np.zeros(2, np.float32), "y": np.zeros(1, np.float32)}})
+        agents(episodes=[game])
+        assert game.get_observations(-1)["a"].shape == (size,)

@@ -77,6 +77,7 @@ def test_a_runner_a_config_and_a_policy_know_all_kinds():
     assert (
         drawn.std() == pytest.approx(1 / 3**0.5, abs=0.1) and policy.act(rows, state, explore="random")[0].size == 200
     )
+    assert (policy.act(rows, explore="random")[0] != policy.act(rows, explore="random")[0]).any()
     by_config = SingleAgentEnvRunner(config=config_of(explore="mean"))
     assert by_config.sample()[0].get_actions() == pytest.approx(mean, abs=3e-3)
     for each in (runner, by_config):

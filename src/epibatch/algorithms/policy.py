@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector.utils import concatenate, create_empty_array
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.checkpoints import arrays_size
@@ -429,7 +429,8 @@ class Policy(PolicyPipelines):
             shared_data=shared,
         )
         if explore == "random":
-            drawn = batch_space(self.action_space, len(history.episodes)).sample()
+            rows = [self.action_space.sample() for _ in history.episodes]
+            drawn = concatenate(self.action_space, rows, create_empty_array(self.action_space, len(rows)))
             random, space = self.action_space.np_random, self._env_to_module.action_space
             legal = sample_masked_actions(self._env_to_module, batch, space, random)
             chosen = legal or acted_at_random(self._pipelines, drawn)

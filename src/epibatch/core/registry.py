@@ -386,12 +386,16 @@ def piece_name(cls: type) -> str:
     named = [entries[0] for entries in _offered().values() if len(entries) == 1 and _names_class(entries[0], cls)]
     if named:
         return min(named, key=lambda entry: entry.path != path).name
-    if "<locals>" in path or cls.__module__ == "__main__":
+    of_function = inspect.isfunction(getattr(sys.modules.get(cls.__module__), cls.__qualname__, None))
+    if of_function or "<locals>" in path or cls.__module__ == "__main__":
+        place = "a function" if "<locals>" in path else "the running script"
         raise PieceError(
             f"piece class {cls.__qualname__}",
             expected="a class that another process can find",
-            found=f"one defined in {'a function' if '<locals>' in path else 'the running script'}",
-            do="move it into an importable module, or give it a name with epibatch.core.registry.register",
+            found="a function of that name" if of_function else f"one defined in {place}",
+            do="decorate it with @column_function or @episode_function of epibatch.connectors.authoring"
+            if of_function
+            else "move it into an importable module, or give it a name with epibatch.core.registry.register",
         )
     return path
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import gymnasium as gym
@@ -27,6 +28,7 @@ from epibatch.connectors.observations import GoalDistanceRewards
 from epibatch.connectors.rewards import RewardSign
 from epibatch.connectors.views import TrajectoryViews, View
 from epibatch.core.errors import ColumnError, PieceError, PipelineError
+from epibatch.core.registry import piece_to_dict
 from epibatch.env_runner import SingleAgentEnvRunner
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 
@@ -184,6 +186,8 @@ def test_a_function_is_a_piece_by_the_name_of_its_first_parameter():
     assert pipeline.names[:4] == ["shifted", "doubled", "obs_function", "batch_function"]
     batch = pipeline(episodes=[episode()])
     assert batch["rewards"].tolist() == [0.0, 2.0, 4.0] and batch["marks"].tolist() == [1, 2, 3]
+    with pytest.raises(PieceError, match=r"piece class row[\s\S]*a function of that name[\s\S]*@column_function"):
+        piece_to_dict(learner(row)[0])
 
 
 def test_values_after_a_piece_slices_and_the_place_of_a_piece():
@@ -206,6 +210,62 @@ def test_values_after_a_piece_slices_and_the_place_of_a_piece():
     )
     with pytest.raises(PieceError, match=r"Times.place\(\)\n  expected: a piece in a pipeline"):
         pipeline[1].clone().place()
+    assert pipeline.trace([episode()]).error is None  # which runs copies
+    copy.deepcopy(pipeline)(episodes=[episode()])
+    assert places[1:] == places[:1] * 2
+
+    by_keyword = LearnerConnectorPipeline(
+        input_observation_space=SPACE, input_action_space=CHOICE, connectors=[*learner(), NumpyToTensor()][-2:]
+    )
+    assert by_keyword[:1].input_observation_space == SPACE
+    last = by_keyword[1:]  # it begins with arrays, and so do its slices and clones
+    for part in (last, last[:1], last.until(0), last.clone()):
+        assert part(batch={"a": np.arange(3)}, episodes=[episode()])["a"].tolist() == [0, 1, 2]
+
+
+def test_classes_of_users_keep_names_that_transforms_have_for_themselves():
+    class Own(ColumnTransform):
+        which: str = "rewards"
+        to: float = 2.0  # a number, and so not the name of a column
+        moves: int = 3
+        calls: int = 0
+
+        @property
+        def columns(self):
+            return self.which
+
+        def transform(self, x):
+            self.move = self.call = x  # almost parameters, in code of the class
+            return x * self.to * self.moves
+
+    pipeline = learner(Own(moves=2))
+    for copied in (pipeline, pipeline.clone(), copy.deepcopy(pipeline)):
+        assert copied(episodes=[episode()])["rewards"].tolist() == [-4.0, 0.0, 4.0]
+    assert repr(pipeline[0]) == "Own(to=2.0, which='rewards', moves=2, calls=0)"
+    with pytest.raises(PieceError, match="write moves"):
+        pipeline[0].movse = 3
+
+    class Both(FrameStacking):
+        writes = ("obs", "frames")
+
+        def run(self, columns, group):
+            columns = super().run(columns, group)
+            return {**columns, "frames": columns["obs"]}
+
+    class Reads(Times):
+        reads = columns = ("frames",)
+
+    LearnerConnectorPipeline(IMAGE, CHOICE, connectors=[Both(num_frames=2), Reads()])  # not refused
+
+
+@pytest.mark.parametrize("piece", [Times(to="marks"), FrameStacking(columns="obs/image", to="marks", num_frames=2)])
+def test_a_name_that_a_piece_without_declarations_gave_is_not_given_again(piece: Any):
+    class Marks(ConnectorV2):
+        def __call__(self, *, batch: Any, **_: Any) -> Any:
+            return {**batch, "marks": {("e",): [1, 2, 3]}}
+
+    with pytest.raises(ColumnError, match=r"to\n  expected: a new name\n  found:    'marks', which the batch has"):
+        learner(Marks(), piece.clone())(episodes=[episode()])
 
 
 @pytest.mark.parametrize(
