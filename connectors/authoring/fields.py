@@ -56,6 +56,8 @@ class FieldPiece(_TypedPiece):
 
     _is_base: ClassVar[bool] = False
     """True for a class whose own annotated attributes are no parameters; its subclasses' are."""
+    brings_state: ClassVar[tuple[str, ...]] = ()
+    """Parameters that say what the state is: it is not kept when one of them changes in a pipeline."""
     if TYPE_CHECKING:
         input_observation_space: gym.Space[Any] | None = dataclasses.field(default=None, kw_only=False)
         input_action_space: gym.Space[Any] | None = dataclasses.field(default=None, kw_only=False)
@@ -125,7 +127,7 @@ class FieldPiece(_TypedPiece):
         try:
             if self.trains is not None:
                 self.take_side(self.trains)
-            if state:
+            if state and name not in self.brings_state:
                 self.set_state(state)
             _refuse_learned(self, name, fresh[name])
             if pipeline is not None:

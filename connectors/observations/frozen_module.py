@@ -130,6 +130,7 @@ class EncoderPiece(ParameterPiece):
 
     _is_base: ClassVar[bool] = True
     import_parameters: ClassVar[tuple[str, ...]] = ("module",)
+    brings_state: ClassVar[tuple[str, ...]] = ("module", "keywords")
     _encoder: Any = None
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:

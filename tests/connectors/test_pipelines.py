@@ -15,7 +15,7 @@ from epibatch.connectors.connector_pipeline_v2 import ConnectorPipelineV2
 from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.env_to_module import EnvToModulePipeline, FlattenObservations, MeanStdFilter
 from epibatch.connectors.learner import LearnerConnectorPipeline
-from epibatch.connectors.observations import Affine
+from epibatch.connectors.observations import Affine, FrozenModule
 from epibatch.core.errors import BatchLayoutError, ConfigError, PieceError, PipelineError, SpaceError, UnknownNameError
 from epibatch.core.metrics import MetricsLogger
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
@@ -361,6 +361,13 @@ def test_a_parameter_that_changes_in_a_pipeline_takes_effect_with_the_state_kept
     with pytest.raises(PieceError, match=r"Affine.loc[\s\S]*part of what the piece has learned"):
         affine.loc = 9.0
     assert affine.loc == 3.0
+
+    networks = [torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)]
+    frozen = FrozenModule(module=networks[0], columns="rewards")
+    LearnerConnectorPipeline(connectors=[frozen])
+    for name, value in ("module", networks[1]), ("batch_size", 3):
+        setattr(frozen, name, value)
+        assert frozen.transform(np.ones((1, 1), np.float32)) == networks[1](torch.ones(1, 1)).item()
 
     part = gym.spaces.Dict(x=gym.spaces.Box(-9, 9, (2,)), y=gym.spaces.Box(-9, 9, (1,)))
     flatten, spaces = FlattenObservations(multi_agent=True, agent_ids=["a"]), gym.spaces.Dict(a=part)
