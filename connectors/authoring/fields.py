@@ -117,7 +117,7 @@ class FieldPiece(_TypedPiece):
 
     def _change(self, name: str, value: Any) -> None:
         """Be as if built with another parameter, with the same state, and let the pipeline check itself again."""
-        pipeline = self.in_pipeline and self.in_pipeline()
+        pipeline: Any = self.in_pipeline and self.in_pipeline()
         parameters = {field: getattr(self, field) for field in fields_of(type(self))}
         attributes, before, state = vars(self), dict(vars(self)), self.get_state()
         fresh = vars(type(self)(**{**parameters, name: value}))

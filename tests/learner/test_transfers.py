@@ -14,7 +14,6 @@ from epibatch.connectors.learner import default_pipeline
 from epibatch.core.rl_module import default_module_spec
 from epibatch.core.tensors import convert_to_torch_tensor
 from epibatch.learner import Learner, LearnerSettings, Loss, Losses
-from epibatch.learner.transfers import sent_ahead
 
 ROWS, SIZE, EPOCHS = 10, 4, 2
 
@@ -110,6 +109,3 @@ def test_the_learner_pipeline_pins_for_a_gpu_alone():
 def test_arrays_are_pinned_and_tensors_of_a_device_are_not(gpu):
     convert_to_torch_tensor({"arrays": np.ones(2), "rows": torch.ones(2, device="meta")}, pin_memory=True)
     assert gpu == ["pin"]
-    elsewhere = {"x": torch.ones(2, device="meta"), "row": torch.arange(2)}
-    (minibatch,) = sent_ahead(iter([elsewhere]), torch.device("cuda:0"), "row")
-    assert gpu[1:] == ["stream", ("to", True, 2)] and minibatch["row"] is elsewhere["row"]
