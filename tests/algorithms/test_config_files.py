@@ -94,7 +94,7 @@ def test_everything_wrong_is_reported_at_once_with_its_path():
 def test_contradictions_and_what_is_not_there_are_reported_with_the_rest():
     data = {
         "training": {"train_batch_size": 10, "minibatch_size": 20, "gama": 0.9},
-        "env_runners": {"num_env_runners": -2, "explore": 1},
+        "env_runners": {"num_env_runners": -2, "explore": 2},
         "debugging": {"sed": 1},
     }
     with pytest.raises(ConfigError) as caught:
