@@ -276,6 +276,9 @@ class ConnectorPipelineV2(ConnectorV2):
         Args:
             piece: Position, name, class or the piece itself.
 
+        Raises:
+            UnknownNameError: there is no such piece.
+
         Examples:
             >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
             >>> from epibatch.episodes import SingleAgentEpisode
@@ -286,7 +289,8 @@ class ConnectorPipelineV2(ConnectorV2):
             >>> [array.tolist() for array in pipeline.until("reward_sign")(episodes=[episode])["rewards"]["e",]]
             [[1.0, -1.0]]
         """
-        position = range(len(self))[piece] if isinstance(piece, int) else self._index(piece)
+        there = isinstance(piece, int) and -len(self) <= piece < len(self)
+        position = range(len(self))[piece] if there else self._index(piece)
         return self[: position + 1]
 
     def clone(self, *, share_state: bool = False) -> Any:

@@ -169,6 +169,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         else:
             env = self._make_vector_env(mode, autoreset)
         if "autoreset_mode" not in env.metadata:
+            warnings.warn(_without_mode(env), stacklevel=2)
             env.metadata = {**env.metadata, "autoreset_mode": gymnasium_mode(autoreset)}
         return env
 
@@ -642,6 +643,15 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
                 do="let the environment return them, if it can",
             )
             warnings.warn(warning, stacklevel=3)
+
+
+def _without_mode(env: Any) -> EpibatchWarning:
+    return EpibatchWarning(
+        f"TensorEnvRunner, vector environment {type(env.unwrapped).__name__}",
+        expected="metadata['autoreset_mode'], which says when it resets",
+        found="none: it counts as SAME_STEP here, and as NEXT_STEP in Gymnasium's wrappers",
+        do='write metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}, or its mode, in the class',
+    )
 
 
 def _without_effect(name: str, value: Any, do: str = "leave it out") -> ConfigError:

@@ -431,6 +431,16 @@ def test_environments_that_wait_for_a_reset_fill_a_storage_alike():
         sampled(config_of(TorchPoints, autoreset_mode=NEXT_STEP), explore=True)
 
 
+def test_an_environment_that_does_not_say_when_it_resets_is_warned_of():
+    class Silent(TorchPoints):
+        def __init__(self, num_envs):
+            super().__init__(num_envs)
+            self.metadata = {}
+
+    with pytest.warns(EpibatchWarning, match=r"(?s)Silent.*autoreset_mode.*counts as SAME_STEP"):
+        sampled(config_of(Silent), explore=True)
+
+
 class Crowds(TorchPoints):
     """Rows of points as crowds of two, whose agents end on their own."""
 

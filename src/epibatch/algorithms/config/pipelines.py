@@ -145,7 +145,10 @@ def user_pieces(
     return pieces
 
 
-_RETURN = "return the pieces; a function without a return statement returns None"
+_RETURN = (
+    "return the pieces. A function without a return statement returns None; one that is to be a piece names its first "
+    "parameter as the column that it changes: rewards, obs"
+)
 
 
 def add_burn_in(pipeline: LearnerConnectorPipeline) -> None:
