@@ -389,8 +389,8 @@ ROW = np.zeros(3, np.float32)
             r"failed in reset\(\):[\s\S]*shape \(3,\), as in Box[\s\S]*shape \(2,\)",
         ),
         (
-            ScriptedEnv((ROW, 0.0, False, {})),
-            r"failed in step\(\)[^\n]*:[\s\S]*observation, reward, terminated[\s\S]*4 val",
+            ScriptedEnv((ROW, 0.0, {})),
+            r"failed in step\(\)[^\n]*:[\s\S]*observation, reward, terminated[\s\S]*3 val",
         ),
         (ScriptedEnv(TypeError("no")), r"failed in step\(\)[^\n]*:\n  expected: \(observation, reward[\s\S]*\n.*no"),
         (ScriptedEnv(reset=ValueError("no")), r"failed in reset\(\):\n  expected: \(observation, info\)[\s\S]*\n.*no"),
