@@ -87,6 +87,10 @@ LATER = {
     "sample_timeout_s: 60.0",
     "sample_while_learning: false",
     "soft_horizon: false",
+    "torch_compile_learner: false",
+    "torch_compile_learner_dynamo_backend: inductor",
+    "torch_compile_worker: false",
+    "torch_compile_worker_dynamo_backend: inductor",
     "use_clipped_value_loss: false",
 }
 """Settings that came later, with their defaults."""

@@ -99,7 +99,7 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
         fcnet_kernel_initializer="normal_", fcnet_kernel_initializer_kwargs={"sd": 1.0}), ["'normal_'", "'sd'"]),
     # YAML
     "word for a switch": (ConfigError, lambda: PPOConfig.from_yaml("env_runners: {explore: off}"), [
-        "env_runners.explore", "valid boolean", "found str 'off'"]),
+        "env_runners.explore", "be True, False, 'sample'", "found str 'off'"]),
     "minutes for seconds": (ConfigError, lambda: PPOConfig.from_yaml("stop: {time_total_s: 1:30}"), [
         "stop.time_total_s", "valid number", "found str '1:30'"]),
     "file that is no text": (ConfigError, lambda folder: PPOConfig.from_yaml(written(folder / "b.yaml", b"\xff")), [

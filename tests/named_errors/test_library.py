@@ -117,7 +117,7 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     "chunks that do not follow one another": (
         EpisodeStateError, lambda: ep().concat_episode(ep(t_started=9)), ["episode ep", "starts at t=4", "t=9"]),
     # pieces and pipelines
-    "function in a pipeline": (PieceError, lambda: pipeline(ADD_OBS(**TRAINING), lambda batch: batch), [
+    "function in a pipeline": (PieceError, lambda: pipeline(ADD_OBS(**TRAINING), lambda x: x), [
         "LearnerConnectorPipeline, position 1", "function", "ConnectorV2"]),
     "class instead of a piece": (PieceError, lambda: pipeline(FrameStacking), [
         "position 0", "the class FrameStacking", "FrameStacking(...)"]),
