@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import shutil
 from typing import Any
 
 import numpy as np
@@ -121,8 +122,11 @@ def test_autocast_of_rules_with_several_losses(config):
     assert losses and np.isfinite(list(losses.values())).all()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inductor's own imports
 @pytest.mark.parametrize("backend", [slow("aot_eager"), slow("inductor")])
 def test_ppo_is_one_graph(backend):
+    if backend == "inductor" and not shutil.which("g++"):
+        pytest.skip("inductor needs a C++ compiler")
     config = PPOConfig().environment("CartPole-v1").debugging(seed=0)
     config.training(train_batch_size=120, minibatch_size=40, num_epochs=2)
     _, expected = weights_after(config)
