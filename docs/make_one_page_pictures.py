@@ -30,7 +30,7 @@ STYLES = {
 """Steps of the first and the second chunk, and other rows. The background is transparent, for light and dark pages."""
 
 Cell = tuple[Any, str]
-"""What is written in a cell, and its style."""
+"""Text of a cell, and its style."""
 
 
 def draw(title: str, lines: Iterable[tuple[str, int, list[Cell], str]]) -> str:

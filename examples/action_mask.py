@@ -40,7 +40,7 @@ CAPACITY = 2.0
 
 @dataclass(frozen=True)
 class Options:
-    """What can be set from the command line."""
+    """The options of the command line."""
 
     steps: int = 100_000
     seed: int = 0

@@ -37,7 +37,7 @@ else:
 
 @dataclass(frozen=True)
 class Options(TrackingOptions):
-    """What can be set from the command line."""
+    """The options of the command line."""
 
     iterations: int = 150
 

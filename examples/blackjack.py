@@ -30,7 +30,7 @@ from epibatch.algorithms.ppo import PPOConfig
 
 @dataclass(frozen=True)
 class Options:
-    """What can be set from the command line."""
+    """The options of the command line."""
 
     config: str = str(Path(__file__).with_suffix(".yaml"))
     steps: int = 150_000

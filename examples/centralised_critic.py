@@ -49,7 +49,7 @@ PURSUIT = {
 
 @dataclass(frozen=True)
 class Options:
-    """What can be set from the command line."""
+    """The options of the command line."""
 
     steps: int = 50_000
     games: int = 200

@@ -43,7 +43,7 @@ from epibatch.learner import Minibatches
 
 @dataclass(frozen=True)
 class Options:
-    """What can be set from the command line."""
+    """The options of the command line."""
 
     env_id: str = "CartPole-v1"
     seed: int = 1

@@ -33,7 +33,7 @@ LAKE = ["SFFFFFFF", "HHHHHHHF", "GFFFFFFF"]
 
 @dataclass(frozen=True)
 class Options:
-    """What can be set from the command line."""
+    """The options of the command line."""
 
     iterations: int = 20
     scale: float = 1.0

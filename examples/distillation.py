@@ -46,7 +46,7 @@ class ControllerLoss(DistillationLoss):
 
 @dataclass(frozen=True)
 class Options(TeacherOptions):
-    """What can be set from the command line; `iterations` are the teacher's."""
+    """The options of the command line; `iterations` are the teacher's."""
 
     student_iterations: int = 50
 

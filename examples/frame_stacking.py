@@ -29,7 +29,7 @@ from epibatch.connectors.common.frame_stacking import FrameStacking
 
 @dataclass(frozen=True)
 class Options:
-    """What can be set from the command line."""
+    """The options of the command line."""
 
     iterations: int = 25
     num_frames: int = 4

@@ -32,7 +32,7 @@ ARROWS = "<v>^"
 
 @dataclass(frozen=True)
 class Options:
-    """What can be set from the command line."""
+    """The options of the command line."""
 
     config: str = str(Path(__file__).with_suffix(".yaml"))
     steps: int = 100_000

@@ -32,7 +32,7 @@ from epibatch.algorithms.ppo import PPOConfig
 
 @dataclass(frozen=True)
 class Options:
-    """What can be set from the command line."""
+    """The options of the command line."""
 
     steps: int = 1_000_000
     goal: float = 350.0

@@ -26,7 +26,7 @@ from epibatch.connectors.env_to_module import MeanStdFilter
 
 @dataclass(frozen=True)
 class Options:
-    """What can be set from the command line."""
+    """The options of the command line."""
 
     runners: int = 2
     learners: int = 0

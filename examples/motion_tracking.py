@@ -37,7 +37,7 @@ from epibatch.learner import Learner, LearnerSettings, PPOLoss, PPOSettings, Rol
 
 @dataclass(frozen=True)
 class Options:
-    """What can be set from the command line."""
+    """The options of the command line."""
 
     envs: int = 256
     rollout: int = 24

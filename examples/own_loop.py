@@ -34,7 +34,7 @@ from epibatch.learner.ppo_loss import ppo_loss
 
 @dataclass(frozen=True)
 class Options:
-    """What can be set from the command line."""
+    """The options of the command line."""
 
     iterations: int = 20
     steps_per_iteration: int = 2048

@@ -33,7 +33,7 @@ from epibatch.connectors.env_to_module import MeanStdFilter
 
 @dataclass(frozen=True)
 class Options:
-    """What can be set from the command line."""
+    """The options of the command line."""
 
     steps: int = 500_000
     goal: float = -300.0

@@ -35,7 +35,7 @@ SIDE = 8
 
 @dataclass(frozen=True)
 class Options:
-    """What can be set from the command line."""
+    """The options of the command line."""
 
     steps: int = 250_000
     num_frames: int = 2

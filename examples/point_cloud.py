@@ -42,7 +42,7 @@ REACH = 0.25
 
 @dataclass(frozen=True)
 class Options:
-    """What can be set from the command line."""
+    """The options of the command line."""
 
     steps: int = 40_000
     seed: int = 0

@@ -40,7 +40,7 @@ from epibatch.env_runner import MultiAgentEnv, PettingZooEnv
 
 @dataclass(frozen=True)
 class Options:
-    """What can be set from the command line."""
+    """The options of the command line."""
 
     steps: int = 50_000
     refresh: float = 0.5

@@ -36,7 +36,7 @@ POLES = {"short": 0.25, "long": 1.0}
 
 @dataclass(frozen=True)
 class Options:
-    """What can be set from the command line."""
+    """The options of the command line."""
 
     steps: int = 200_000
     seed: int = 0
