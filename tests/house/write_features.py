@@ -19,7 +19,8 @@ HEAD = """# Features, one by one
 RLlib's old rollouts and trajectory views, a storage on rsl_rl, TorchRL's environments and transforms, and RLlib's
 connector pipelines. Each of their {count} features has a row with what epibatch has for it: a piece, a setting,
 something equivalent, or the reason why it is not here. A row names the tests, examples and pages that show it.
-Rows that begin with "not here" are {absent}; those that begin with "part" are {part}.
+
+Not here: {absent}. In part, with what is missing: {part}.
 """
 COLUMNS = "| id | what | here | shown by |\n|---|---|---|---|"
 
@@ -28,10 +29,7 @@ def page() -> str:
     """Return the page."""
     sections = YAML(typ="safe").load(TABLE.read_text(encoding="utf-8"))
     rows = [row for section in sections for row in section["rows"]]
-    absent, part = (
-        ", ".join(row["id"] for row in rows if row["here"].startswith(start)) or "none"
-        for start in ("not here", "part")
-    )
+    absent, part = (", ".join(row["id"] for row in rows if words in row["here"]) for words in ("not here:", "Part:"))
     parts = [HEAD.format(count=len(rows), absent=absent, part=part)]
     for section in sections:
         parts.append(
@@ -42,7 +40,7 @@ def page() -> str:
 
 def _line(row: dict) -> str:
     shown = [place if place.startswith("[") else f"`{place}`" for place in row["shown"]]
-    return f"| {row['id']} | {row['what']} | {row['here']} | {', '.join(shown)} |"
+    return f"| {row['id']} | {row['what']} | {row['here']} | {', '.join(shown) or '-'} |"
 
 
 if __name__ == "__main__":
