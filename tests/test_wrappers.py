@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -172,7 +172,7 @@ def test_a_video_of_a_vector_environment(tmp_path):
 class Painted(gym.Env[Any, Any]):
     """Ends after 3 steps; step t is painted in colour t."""
 
-    metadata = {"render_modes": ["rgb_array"]}
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}
     observation_space = gym.spaces.Box(0, 9, (1,), np.float32)
     action_space = gym.spaces.Discrete(2)
 
