@@ -6,6 +6,7 @@ Usage: python tests/house/write_features.py
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ruamel.yaml import YAML
 
@@ -38,7 +39,7 @@ def page() -> str:
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def _line(row: dict) -> str:
+def _line(row: dict[str, Any]) -> str:
     shown = [place if place.startswith("[") else f"`{place}`" for place in row["shown"]]
     return f"| {row['id']} | {row['what']} | {row['here']} | {', '.join(shown) or '-'} |"
 
