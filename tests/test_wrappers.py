@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -167,6 +167,44 @@ def test_a_video_of_a_vector_environment(tmp_path):
     runner.stop()
     (path,) = (tmp_path / "videos").iterdir()
     check_video(path)
+
+
+class Painted(gym.Env[Any, Any]):
+    """Ends after 3 steps; step t is painted in colour t."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}
+    observation_space = gym.spaces.Box(0, 9, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, render_mode: Any = None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        return np.full(1, self.t, np.float32), 1.0, self.t == 3, False, {}
+
+    def render(self) -> Any:
+        return np.full((4, 5, 3), self.t, np.uint8)
+
+
+def test_pictures_are_observations():
+    wrappers = [{"wrapper": "AddRenderObservation", "render_only": False}]
+    runner = runner_of(Painted, 2, {"render_mode": "rgb_array"}, wrappers)
+    for episode in runner.sample(num_episodes=2):
+        rows = episode.get_observations()
+        assert rows["pixels"].dtype == np.uint8 and rows["pixels"].shape == (4, 4, 5, 3)
+        assert (rows["pixels"] == np.arange(4)[:, None, None, None]).all() and rows["state"][:, 0].tolist() == [
+            0,
+            1,
+            2,
+            3,
+        ]
+    runner.stop()
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it():

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
+import weakref
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -175,6 +179,26 @@ def test_a_train_batch(lab):
         "truncateds": [False] * 8,
         "action_logp": [-t for t in times],
     }
+
+
+def test_nothing_keeps_a_train_batch():
+    pipeline, size = learner.default_pipeline(Lab.obs_space, Lab.act_space), 50_000
+    episode = SingleAgentEpisode(
+        observations=np.zeros((size + 1, 2), np.float32),
+        actions=np.zeros(size),
+        rewards=np.zeros(size),
+        len_lookback_buffer=0,
+    )
+    tracemalloc.start()
+    for _ in range(3):
+        batch = pipeline(rl_module=Lab.module(), batch={}, episodes=[episode])
+        columns = [weakref.ref(column) for column in batch.values()]
+        assert len(columns) > 5 and tracemalloc.get_traced_memory()[0] > 8 * size
+        del batch
+        gc.collect()
+        assert not any(column() is not None for column in columns)
+        assert tracemalloc.get_traced_memory()[0] < size
+    tracemalloc.stop()
 
 
 def test_a_train_batch_of_sequences(lab):

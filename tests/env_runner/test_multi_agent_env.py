@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
+from epibatch.algorithms import PPOConfig
 from epibatch.core.errors import ConfigError, EnvironmentContractError, UnknownNameError
 from epibatch.core.registry import register_env
-from epibatch.env_runner import MultiAgentEnv, make_multi_agent
+from epibatch.env_runner import MultiAgentEnv, MultiAgentEnvRunner, make_multi_agent
 from fixture_envs import CountingEnv
 
 SMALL, BIG = Discrete(2), Box(0, 1, (3,))
@@ -182,3 +183,42 @@ def test_images_are_put_together(shape, joined):
     assert image.shape == joined and sorted(np.unique(image)) == [0, 1]
     env.close()
     assert all(one.closed for one in env.envs)
+
+
+class OneKind(MultiAgentEnv):
+    """Environments of even numbers are played by agent `small`, the others by `big`; each agent has its own spaces."""
+
+    possible_agents = ("small", "big")
+
+    def __init__(self, env_config):
+        super().__init__()
+        self.observation_spaces = self.action_spaces = {"small": SMALL, "big": BIG}
+        self.agent = self.possible_agents[env_config.vector_index % 2]
+
+    def observe(self):
+        return {self.agent: self.t % 2 if self.agent == "small" else np.full(3, self.t / 4, np.float32)}
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return self.observe(), {}
+
+    def step(self, action_dict):
+        assert self.action_spaces[self.agent].contains(action_dict[self.agent])
+        self.t += 1
+        return self.observe(), {self.agent: 1.0}, {"__all__": self.t == 4}, {}, {}
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_environments_of_different_spaces_step_in_one_runner(mode):
+    config = (
+        PPOConfig()
+        .environment(OneKind)
+        .multi_agent(policies={"small", "big"}, policy_mapping_fn={"small": "small", "big": "big"})
+    )
+    runner = MultiAgentEnvRunner(config=config.env_runners(num_envs_per_env_runner=4, gym_env_vectorize_mode=mode))
+    episodes = runner.sample(num_episodes=8)
+    seen = [(agent, rows) for episode in episodes for agent, rows in episode.get_observations(slice(None)).items()]
+    runner.stop()
+    assert [agent for agent, _ in seen].count("small") == 4 == len(seen) - 4
+    for agent, rows in seen:
+        assert np.asarray(rows).tolist() == ([0, 1, 0, 1, 0] if agent == "small" else [[t / 4] * 3 for t in range(5)])
