@@ -96,10 +96,10 @@ class Delivered:
     """
 
     def __init__(self, log: Path) -> None:
-        self._log, self._num_read = log, 0
+        self._log = log
         self._ends: dict[str, int] = {}
         self._counted: list[np.ndarray] = []
-        self._first: list[bytes] = []
+        self._first: set[bytes] = set()
         self.without_step: list[bytes] = []
         self.steps = self.overlapping = self.missing = 0
 
@@ -113,7 +113,7 @@ class Delivered:
             self.steps += len(episode)
             told = [info["told"] for info in episode.get_infos()]
             if episode.t_started == 0:
-                self._first.append(told[0].tobytes())
+                self._first.add(told[0].tobytes())
             self._counted.append(np.asarray(told[episode.t_started > 0 :], np.float64))  # a cut's is in both chunks
 
     @property
@@ -127,10 +127,9 @@ class Delivered:
         First observations of episodes without a step are found out: those in the file that close the gap.
         """
         data = np.frombuffer(self._log.read_bytes(), np.float32).reshape(-1, 4)
-        new = [row.tobytes() for row in data[self._num_read :]]
-        self._num_read = len(data)
         known = [first for first in self.without_step if first not in self._first]
-        open_ones = [first for first in new if first not in self._first]
+        begun = [row.tobytes() for row in data]  # some before the sample that counts them was delivered
+        open_ones = [first for first in begun if first not in self._first and first not in known]
         count, mean, deviation = _moments_of(state)
         rows = np.concatenate(self._counted)
         gaps = {(): np.inf}
@@ -173,16 +172,20 @@ def _parent(pid: int) -> int:
 
 
 @contextlib.contextmanager
-def kills_at_random(rng: random.Random, within: float, killed: list[str]) -> Iterator[None]:
-    """Kill a process after a random time, and more after random times if there still is time; note what they were."""
+def kills_at_random(rng: random.Random, within: float, killed: list[str], count: int) -> Iterator[None]:
+    """Kill a process after a random time, and more after random times if there still is time; note what they were.
+
+    One of `count` places is drawn. If its process is gone and not there again, nothing is killed: otherwise those that
+    still run would be hit the more often, the fewer they are.
+    """
     ended = threading.Event()
 
     def kill() -> None:
         delay = rng.uniform(0, within)
         while not ended.wait(delay):
-            processes = processes_of(os.getpid())
-            if processes:
-                pid, kind = rng.choice(processes)
+            processes, drawn = processes_of(os.getpid()), rng.randrange(count)
+            if drawn < len(processes):
+                pid, kind = processes[drawn]
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
                     killed.append(kind)
@@ -256,6 +259,7 @@ def _watched(algorithm: Any, log: Path) -> tuple[Delivered, Delivered]:
 
 def _run_with_log(log: Path, num_kills: int, rng: random.Random, algorithm: Any) -> Figures:
     killed, (delivered, learned) = list[str](), _watched(algorithm, log)
+    count = algorithm.config.num_env_runners + algorithm.config.num_learners
     calls = unreturned = raised = restarts = 0
     slowest = gap = 0.0
     within = 1.0
@@ -264,7 +268,7 @@ def _run_with_log(log: Path, num_kills: int, rng: random.Random, algorithm: Any)
             calls += 1
             start = time.perf_counter()
             try:
-                with time_limit(MOST_SECONDS), kills_at_random(rng, within, killed):
+                with time_limit(MOST_SECONDS), kills_at_random(rng, within, killed, count):
                     results = algorithm.train()
                 report = results["fault_tolerance"]
                 restarts = report["num_env_runner_restarts"] + report.get("num_learner_restarts", 0)

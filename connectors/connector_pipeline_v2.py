@@ -512,7 +512,7 @@ class ConnectorPipelineV2(ConnectorV2):
     def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
         """Run the pieces on a step in tensors; see `Piece.run_tensors`, and `piece_without_tensors`."""
         self.check_episodes(step.group.call)
-        for piece in self.pieces():
+        for piece in self.plan().connectors:
             try:
                 columns = piece.run_tensors(columns, step)  # type: ignore[attr-defined]  # of a Piece
                 if step.is_first:

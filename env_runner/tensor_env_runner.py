@@ -380,7 +380,11 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         Raises:
             EnvironmentContractError: a part is missing, or has another shape, or a type that would lose values.
         """
-        found, where = shapes_of(observations), f"environment {self.config.env!r}, {call} of the vector environment"
+        is_as_known = type(observations) is torch.Tensor and observations.dtype is self._types
+        if is_as_known and (observations.shape, observations.device) == ((count, *self._shapes[""]), self.device):
+            return observations
+        where = f"environment {self.config.env!r}, {call} of the vector environment"
+        found = shapes_of(observations)
         for part, shape in self._shapes.items():
             if found.get(part) != (count, *shape):
                 raise EnvironmentContractError(
@@ -449,12 +453,13 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         if result.failures:
             raise next(iter(result.failures.values()))
         rewards, terminateds, truncateds = (self._per_env(result, name) for name in _PER_ENV)
-        is_truncated = truncateds != 0
-        ended = is_truncated | (terminateds != 0)
+        is_truncated = _true(truncateds)
+        ended = is_truncated | _true(terminateds)
         resets = self._resets
         begun = ended if resets is None else resets
         rows, terminal = self._terminal(result, ended, rewards, states, state, explore)
-        if resets is None and (values is not None or not direct):  # terminal observations are read
+        reads_terminal = resets is None and (values is not None or not direct)
+        if reads_terminal and not _has_all_terminal(result):
             missing = is_truncated if rows is None else is_truncated.index_fill(0, rows, False)
             self._without_final = self._without_final + missing.sum()
         columns |= {"rewards": rewards, "terminateds": terminateds, "truncateds": truncateds}
@@ -475,7 +480,8 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             self._state = self._initial.begun(state, begun)
         self._resets = None if resets is None else ended
         states = states and {name: where(begun, self._starts[name], rows) for name, rows in states.items()}
-        self._observe(result.observations, "step()", where(begun, torch.zeros_like(rewards), rewards), states, explore)
+        newest = rewards.masked_fill(begun if rewards.ndim == 1 else begun[:, None], 0.0)
+        self._observe(result.observations, "step()", newest, states, explore)
         return int(ended.sum()) if self._counts_ends else 0
 
     def _values_before(self, batch: dict[str, Any], columns: dict[str, Any]) -> torch.Tensor | None:
@@ -542,7 +548,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
 
     def _kept(self, for_env: Any) -> dict[str, Any]:
         """Return the column of the environment's actions, if episodes have it."""
-        kept = self.config.keep_actions_for_env and self._into is self._recorder
+        kept = self._into is self._recorder and self.config.keep_actions_for_env
         return {Columns.ACTIONS_FOR_ENV: for_env} if kept else {}
 
     def _random_actions(self, batch: dict[str, Any]) -> tuple[Any, Any]:
@@ -558,14 +564,16 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         Raises:
             EnvironmentContractError: there are more or fewer rows.
         """
-        given, shape = getattr(result, name), [self.num_envs]
+        given, shape = getattr(result, name), (self.num_envs,)
         if name == Columns.REWARDS:
-            shape += self._stepper.reward_shape
+            shape += (*self._stepper.reward_shape,)
         value: torch.Tensor | None = None if given is None else convert_to_torch_tensor(given, self.device)
+        if value is not None and value.shape == shape:
+            return value.float() if name == Columns.REWARDS else value
         if value is None or value.shape[:1] != (self.num_envs,) or value.numel() != math.prod(shape):
             raise EnvironmentContractError(
                 f"environment {self.config.env!r}, step() of the vector environment",
-                expected=f"{name} of shape {shape}, one for each environment",
+                expected=f"{name} of shape {list(shape)}, one for each environment",
                 found="None" if value is None else f"shape {list(value.shape)}",
                 do="return what gymnasium.vector.VectorEnv says",
             )
@@ -619,10 +627,10 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
     def _note(self, rewards: torch.Tensor, ended: torch.Tensor, begun: torch.Tensor) -> None:
         """Add a step to the running returns and lengths, and keep those of episodes that ended."""
         self._metrics.steps += self.num_envs - (0 if self._resets is None else int(begun.sum()))
-        returns = self._returns + rewards.reshape(self.num_envs, -1).sum(1)
+        returns = self._returns + (rewards if rewards.ndim == 1 else rewards.flatten(1).sum(1))
         lengths = self._lengths + 1
         self._ended.append((ended, returns, lengths))
-        over = ended | begun
+        over = ended if begun is ended else ended | begun
         self._returns, self._lengths = returns.masked_fill(over, 0.0), lengths.masked_fill(over, 0)
 
     def _count_ended(self) -> None:
@@ -677,6 +685,17 @@ def _whole_steps(found: str) -> RunnerError:
         found=found,
         do="sample with SingleAgentEnvRunner, which steps and resets some of them",
     )
+
+
+def _true(flags: torch.Tensor) -> torch.Tensor:
+    """Return flags as bools."""
+    return flags if flags.dtype is torch.bool else flags != 0
+
+
+def _has_all_terminal(result: VectorStep) -> bool:
+    """True if a step has a terminal observation for each environment that ended, known without a look at values."""
+    final, has_mask = result.final_observations, "_final_obs" in (result.infos or {})
+    return final is not None and not has_mask and not (isinstance(final, np.ndarray) and final.dtype.hasobject)
 
 
 def _has(schema: Mapping[str, Any], name: str) -> bool:

@@ -86,7 +86,7 @@ class LearnerGroup:
         self._max_restarts = max_num_learner_restarts if restart_failed_learners else 0
         self._num_restarts = 0
         self._actors: Any = None
-        self._have_met = False
+        self._have_met, self._are_new = False, True  # new: not asked to meet yet
         self._has_checked = self._skips_check = False
         self._sent_parts: bytes | None = None
         self._sent_state: Any = None
@@ -319,6 +319,7 @@ class LearnerGroup:
         host, address = places[1]
         if len({other for other, _ in places.values()}) > 1:
             address = f"tcp://{host}:{address.rpartition(':')[2]}"
+        self._are_new = False
         self._answers("join", [(address,)] * self.num_learners)
         self._have_met = True
 
@@ -397,13 +398,18 @@ class LearnerGroup:
         warnings.warn(warning, stacklevel=4)
 
     def _replace_all(self) -> bool:
-        """Start all processes again, whatever they do; False if they were started again as often as they may be."""
+        """Start all processes again, whatever they do; False if they were started again as often as they may be.
+
+        Of those that have not begun to meet, the lost ones alone: the others have nothing to forget.
+        """
+        indexes, are_new, self._are_new = range(1, self.num_learners + 1), self._are_new, True
+        lost = [index for index in indexes if index not in self._actors.indexes]
         self._have_met, self._sent_parts, self._sent_state = False, None, None
         if self._num_restarts >= self._max_restarts:
             self._actors.stop()
             return False
         self._num_restarts += 1
-        for index in range(1, self.num_learners + 1):
+        for index in lost if are_new and lost else indexes:
             self._actors.replace(index)
         return True
 

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -957,6 +957,8 @@ class RolloutStorage:
             ColumnError: it is nested in another way, or a part does not fit.
         """
         specs, form = flatten(self.columns[column])
+        if form is None and _is_row(value, (self.num_envs, *specs[0].shape), specs[0].dtype, self.device):
+            return value
         try:
             leaves = flatten_like(form, value)
         except ColumnError as error:
@@ -973,11 +975,8 @@ class RolloutStorage:
         except ColumnError:
             raise self._wrong_columns(step) from None
         for i, (leaf, spec, row) in enumerate(zip(leaves, self._specs, self._rows[0])):
-            is_tensor = type(leaf) is torch.Tensor and leaf.layout is torch.strided
-            if not is_tensor or leaf.shape != row.shape or leaf.dtype is not spec.dtype:
+            if not _is_row(leaf, row.shape, spec.dtype, self.device):
                 leaves[i] = self._checked(leaf, spec, f"column {self._names[i]}")
-            elif leaf.device != self.device:
-                raise self._unfit(leaf, spec, f"column {self._names[i]}")
         return leaves
 
     def _checked(self, leaf: Any, spec: ColumnSpec, name: str) -> torch.Tensor:
@@ -1061,11 +1060,17 @@ class RolloutStorage:
                 found=", ".join(self.columns),
                 do=f"leave {_FINAL[name]} out, or add these columns",
             )
-        ended = torch.stack([torch.as_tensor(flag).reshape(self.num_envs).bool() for flag in flags]).any(0)
+        ended = reduce(torch.logical_or, (torch.as_tensor(flag).reshape(self.num_envs) for flag in flags))
         return torch.nonzero(ended).flatten()
 
     def _drop_derived(self) -> None:
         self._derived = {}
+
+
+def _is_row(leaf: Any, shape: Any, dtype: torch.dtype, device: torch.device) -> bool:
+    """True for a tensor that is copied as it is."""
+    is_tensor = type(leaf) is torch.Tensor and leaf.layout is torch.strided
+    return is_tensor and leaf.shape == shape and leaf.dtype is dtype and leaf.device == device
 
 
 class _Ids(Sequence[str]):

@@ -13,6 +13,7 @@ from epibatch.core.structs import flatten, map_struct
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..columnar_piece import Piece
+from ..tensor_step import TensorStep
 
 __all__ = ["WriteObservationsToEpisodes"]
 
@@ -46,6 +47,7 @@ class WriteObservationsToEpisodes(Piece):
     reads: ClassVar[tuple[str, ...]] = (Columns.OBS,)
     rewrites_observations = True
     uses_spaces: ClassVar[bool] = True
+    takes_tensors: ClassVar[bool] = True
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Write the column to the episodes."""
@@ -55,6 +57,11 @@ class WriteObservationsToEpisodes(Piece):
         if not isinstance(rows, list):
             rows = map_struct(np.asarray, rows)
         group.reader.write_newest(rows, None if self.input_observation_space is None else self.observation_space)
+        return columns
+
+    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
+        """Let the episodes have the column."""
+        step.obs = self.need(columns, Columns.OBS, "put AddObservationsFromEpisodesToBatch before it")
         return columns
 
     def _check(self, column: Any, group: ChunkGroup) -> None:

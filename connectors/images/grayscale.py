@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from epibatch.core.arrays_or_tensors import as_type_of
 from epibatch.core.errors import ColumnError, ConfigError
 
 from ..authoring.column_transform import ColumnTransform
@@ -39,6 +40,7 @@ class Grayscale(ColumnTransform):
     columns: Any = "obs"
     weights: Any = (0.299, 0.587, 0.114)
     keep_axis: bool = True
+    takes_tensors = True
     monotonic = True
 
     def __post_init__(self) -> None:
@@ -63,5 +65,5 @@ class Grayscale(ColumnTransform):
                 found=f"rows of shape {x.shape[1:]}",
                 do="give a weight for each channel: weights=(...)",
             )
-        out = in_blocks(images, images.shape[1:-1], lambda block: block @ self._weights.astype(block.dtype))
+        out = in_blocks(images, images.shape[1:-1], lambda block: block @ as_type_of(self._weights, block))
         return out.reshape(*x.shape[:-1], 1) if self.keep_axis else out.reshape(x.shape[:-1])

@@ -29,7 +29,7 @@ def size_of(x: Any, piece: str) -> tuple[int, int]:
     )
 
 
-def images_of(x: npt.NDArray[Any], piece: str) -> npt.NDArray[Any]:
+def images_of(x: Any, piece: str) -> Any:
     """Images whose leading axes are joined: [images, height, width, channels].
 
     Raises:
@@ -39,10 +39,8 @@ def images_of(x: npt.NDArray[Any], piece: str) -> npt.NDArray[Any]:
     return x.reshape(-1, *x.shape[-3:])
 
 
-def in_blocks(
-    images: npt.NDArray[Any], shape: tuple[int, ...], function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
-) -> npt.NDArray[Any]:
-    """Apply a function to images, a few of them at a time as floats.
+def in_blocks(images: Any, shape: tuple[int, ...], function: Callable[[Any], Any]) -> Any:
+    """Apply a function to images as floats: to a few arrays at a time, to tensors at once.
 
     Args:
         images: Shape [images, ...], numbers of any type.
@@ -52,6 +50,10 @@ def in_blocks(
     Returns:
         Shape [images, ...], of the images' type. Results for integers and bools are rounded.
     """
+    if not isinstance(images, np.ndarray):
+        exact = images.dtype.itemsize > 2 and (images.dtype.itemsize > 4 or not images.is_floating_point())
+        results = function(images.double() if exact else images.float())
+        return (results if images.is_floating_point() else results.round()).to(images.dtype)
     floats = np.dtype(np.float32) if np.can_cast(images.dtype, np.float32) else np.dtype(np.float64)
     out = np.empty((len(images), *shape), images.dtype)
     block = max(1, _BLOCK // max(1, images[:1].size))

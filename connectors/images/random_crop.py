@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
 from annotated_types import Ge
 from numpy.lib.stride_tricks import sliding_window_view
 
+from epibatch.core.arrays_or_tensors import beside, empty_like
 from epibatch.core.errors import ConfigError
 from epibatch.core.restoring import restore_generator, restoring
 
@@ -53,6 +53,7 @@ class RandomCrop(ColumnTransform):
     width: Annotated[int, Ge(1)] | None = None
     pad: Annotated[int, Ge(0)] = 0
     columns: Any = "obs"
+    takes_tensors = True
     training_only = True
 
     def __post_init__(self) -> None:
@@ -120,19 +121,19 @@ class RandomCrop(ColumnTransform):
         return height, width
 
 
-def _widened(x: npt.NDArray[Any], pad: int) -> npt.NDArray[Any]:
+def _widened(x: Any, pad: int) -> Any:
     """Images with the first and the last column repeated."""
     if not pad:
         return x
     width = x.shape[-2]
-    out = np.empty((*x.shape[:-2], width + 2 * pad, x.shape[-1]), x.dtype)
+    out = empty_like(x, (*x.shape[:-2], width + 2 * pad, x.shape[-1]))
     out[..., :pad, :] = x[..., :1, :]
     out[..., pad : pad + width, :] = x
     out[..., pad + width :, :] = x[..., -1:, :]
     return out
 
 
-def _parts(x: npt.NDArray[Any], top: Any, left: Any, height: int, width: int) -> npt.NDArray[Any]:
+def _parts(x: Any, top: Any, left: Any, height: int, width: int) -> Any:
     """One part of each row's images, a line of it at a time; lines beyond the edge are the nearest.
 
     Args:
@@ -144,10 +145,12 @@ def _parts(x: npt.NDArray[Any], top: Any, left: Any, height: int, width: int) ->
     """
     count, channels = len(x), x.shape[-1]
     images = x.reshape(count, math.prod(x.shape[1:-3]), x.shape[-3], x.shape[-2] * channels)
-    lines = sliding_window_view(images, width * channels, axis=-1)
+    if isinstance(images, np.ndarray):
+        lines = sliding_window_view(images, width * channels, axis=-1)
+    else:
+        lines = images.unfold(-1, width * channels, 1)
     down = np.clip(top[:, None] + np.arange(height), 0, images.shape[2] - 1)
     frames = np.arange(images.shape[1])[:, None]
-    out: npt.NDArray[Any] = lines[
-        np.arange(count)[:, None, None], frames, down[:, None], left[:, None, None] * channels
-    ]
+    places = np.arange(count)[:, None, None], frames, down[:, None], left[:, None, None] * channels
+    out = lines[tuple(beside(index, images) for index in places)]
     return out.reshape(*x.shape[:-3], height, width, channels)

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from annotated_types import Ge
 
+from epibatch.core.arrays_or_tensors import as_type_of
+
 from ..authoring.column_transform import ColumnTransform
 from .image_rows import images_of, in_blocks
 
@@ -51,6 +53,7 @@ class Resize(ColumnTransform):
     width: Annotated[int, Ge(1)]
     columns: Any = "obs"
     method: Method = "area"
+    takes_tensors = True
     monotonic = True
 
     def transform(self, x: Any) -> Any:
@@ -60,22 +63,21 @@ class Resize(ColumnTransform):
         if self.method == "nearest":
             places = (np.arange(new) * old // new for new, old in ((self.height, rows), (self.width, columns)))
             down, across = places
-            out = images.take(down, 1).take(across, 2)
+            out = images[:, down[:, None], across]
         elif (rows, columns) == (self.height, self.width):
             out = images
         else:
             out = in_blocks(images, (self.height, self.width, channels), self._mixed)
         return out.reshape(*x.shape[:-3], self.height, self.width, channels)
 
-    def _mixed(self, images: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _mixed(self, images: Any) -> Any:
         """Images as weighted sums of old rows, then of old columns."""
         count, rows, columns, channels = images.shape
-        down = _weights(rows, self.height, self.method).astype(images.dtype)
-        across = _weights(columns, self.width, self.method).astype(images.dtype)
+        down = as_type_of(_weights(rows, self.height, self.method), images)
+        across = as_type_of(_weights(columns, self.width, self.method), images)
         images = (down @ images.reshape(count, rows, columns * channels)).reshape(-1, columns, channels)
         lines = images.swapaxes(1, 2).reshape(-1, columns)
-        out: npt.NDArray[Any] = (lines @ across.T).reshape(count, self.height, channels, self.width)
-        return out.swapaxes(2, 3)
+        return (lines @ across.T).reshape(count, self.height, channels, self.width).swapaxes(2, 3)
 
 
 @functools.lru_cache(32)

@@ -379,8 +379,8 @@ class EnvStepper:
 
     def _warn_of_inner_resets(self, step: VectorStep) -> None:
         """Warn if infos have a key that environments have which reset inside step(); a warning may be an error."""
-        infos = (info for info in infos_by_env(step.infos) if isinstance(info, dict))
-        keys = sorted(_OF_INNER_RESETS.intersection({*step.infos}.union(*infos)))
+        infos = [step.infos, *(info for info in infos_by_env(step.infos) if isinstance(info, dict))]
+        keys = sorted({key for key in _OF_INNER_RESETS if any(key in info for info in infos)})
         if not keys:
             return
         self._warned = True

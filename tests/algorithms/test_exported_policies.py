@@ -30,13 +30,17 @@ from epibatch.connectors import (
     EpsilonGreedy,
     FlattenObservations,
     FrameStacking,
+    Grayscale,
     MeanStdFilter,
     Piece,
     PrevActionsPrevRewards,
+    RandomCrop,
     RescaleActions,
+    Resize,
     TimeMaxPool,
     ToCHWFloat,
     TrajectoryViews,
+    WriteObservationsToEpisodes,
 )
 from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.env_to_module import default_pipeline as env_to_module
@@ -145,6 +149,10 @@ def case(name):
             return policy(Box(-1, 1, (9, 8, 3)), SPEED, [same])
         case "flicker":
             return policy(SCREEN, SPEED, [TimeMaxPool(), ToCHWFloat()], model_config={"conv_channels": "first"})
+        case "resized":
+            sizes = [Grayscale(), Resize(height=6, width=5), RandomCrop(height=5, width=4)]
+            sizes += [WriteObservationsToEpisodes(), FrameStacking(num_frames=2)]
+            return policy(Box(0, 255, (9, 8, 3), np.uint8), SPEED, sizes)
         case "views":
             shown = TrajectoryViews(views={"obs": {"column": "obs", "shift": [-3, 0], "fill": 7}})
             return policy(PLAIN, SPEED, [shown])
@@ -162,8 +170,8 @@ def case(name):
 
 FIVE = ("mlp", "cnn", "lstm", "normalised", "masked")
 OTHERS = (
-    *("gru", "sac", "dqn", "flat", "clipped", "unscaled", "previous", "pooled", "flicker", "views"),
-    *("rescaled", "stretched", "parts"),
+    *("gru", "sac", "dqn", "flat", "clipped", "unscaled", "previous", "pooled", "flicker", "resized"),
+    *("views", "rescaled", "stretched", "parts"),
 )
 
 

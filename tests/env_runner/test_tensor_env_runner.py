@@ -25,8 +25,8 @@ from epibatch.connectors import ConnectorV2, learner
 from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.columns import CheckFinite
 from epibatch.connectors.common import FlattenObservations, FrameStacking
-from epibatch.connectors.env_to_module import MeanStdFilter, PrevActionsPrevRewards
-from epibatch.connectors.observations import TimeMaxPool
+from epibatch.connectors.env_to_module import MeanStdFilter, PrevActionsPrevRewards, WriteObservationsToEpisodes
+from epibatch.connectors.observations import Clip, TimeMaxPool
 from epibatch.connectors.views import TrajectoryViews, View
 from epibatch.core import MaskedColumn
 from epibatch.core.columns import Columns
@@ -673,6 +673,7 @@ PIECES = {
     "views": shown,
     "filter, then stack": lambda env: [MeanStdFilter(), stack(env)],
     "pool": lambda env: TimeMaxPool(),
+    "clip in episodes, then stack": lambda env: [Clip(low=0), WriteObservationsToEpisodes(), stack(env)],
 }
 
 

@@ -53,6 +53,16 @@ def put(rows: Rows, places: Any, values: Any) -> None:
     rows[places] = values
 
 
+def as_type_of(array: Any, rows: Rows) -> Rows:
+    """Return an array as what rows are and in their type."""
+    return array.astype(rows.dtype) if isinstance(rows, np.ndarray) else rows.new_tensor(array)
+
+
+def empty_like(rows: Rows, shape: tuple[int, ...]) -> Rows:
+    """Return rows of the type of others, whose values are still to come."""
+    return np.empty(shape, rows.dtype) if isinstance(rows, np.ndarray) else rows.new_empty(shape)
+
+
 def zeros_like(rows: Rows, shape: tuple[int, ...]) -> Rows:
     """Return zeros of the type of rows."""
     return np.zeros(shape, rows.dtype) if isinstance(rows, np.ndarray) else rows.new_zeros(shape)

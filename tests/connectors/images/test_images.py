@@ -61,12 +61,33 @@ def test_many_images_are_done_in_blocks_like_few(piece):
     assert np.allclose(piece.transform(x).astype(int), single.astype(int), rtol=0, atol=1)
 
 
-@pytest.mark.parametrize("piece", [Crop(height=2, width=3, left=2), CenterCrop(height=2, width=3), ToCHWFloat()])
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float64])
-def test_tensors_as_arrays(piece, dtype):
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Crop(height=2, width=3, left=2),
+        lambda: CenterCrop(height=2, width=3),
+        lambda: ToCHWFloat(),
+        lambda: Grayscale(weights=(0.5, 0.25, 0.125)),
+        lambda: Grayscale(weights=(0.5, 0.25, 0.125), keep_axis=False),
+        lambda: Resize(height=3, width=4),
+        lambda: Resize(height=7, width=4, method="bilinear"),
+        lambda: Resize(height=3, width=9, method="nearest"),
+        lambda: RandomCrop(pad=2),
+        lambda: RandomCrop(height=3, width=4, pad=1),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.float32, torch.float64, torch.bool])
+def test_tensors_as_arrays(make, dtype):
     x = torch.from_numpy(X).to(dtype)
-    found = piece.transform(x)
-    assert found.is_contiguous() and found.numpy().tolist() == piece.transform(x.numpy()).tolist()
+    results = []
+    for rows in (x, x.numpy()):
+        piece = make()
+        if isinstance(piece, RandomCrop):
+            piece.seed(3)
+        results.append(piece.transform(rows))
+    found, expected = results
+    assert found.shape == expected.shape
+    assert np.allclose(found.numpy().astype(float), expected.astype(float), rtol=1e-6, atol=0)
     assert found.dtype == (torch.float32 if isinstance(piece, ToCHWFloat) else dtype)
 
 
