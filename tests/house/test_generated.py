@@ -1,16 +1,18 @@
-"""What `make generated` writes is what the code gives: the stubs of connectors and configs, and docs/piece-table.md."""
+"""What `make generated` writes is what the code gives: stubs, docs/piece-table.md and a part of docs/errors.md."""
 
 from __future__ import annotations
 
 import pytest
 
 import write_config_stubs
+import write_error_page
 import write_piece_table
 import write_stubs
 
 GENERATED = {
     "stubs of connectors": write_stubs.stubs,
     "stubs of configs": write_config_stubs.stubs,
+    "classes of errors": lambda: {write_error_page.PAGE: write_error_page.page()},
     "table of pieces": lambda: {write_piece_table.PAGE: write_piece_table.page()},
 }
 
