@@ -1,10 +1,11 @@
-"""What `make generated` writes is in step: stubs of connectors and configs, and two pages of docs/."""
+"""What `make generated` writes is what code and tables give: stubs, and pages of docs/."""
 
 from __future__ import annotations
 
 import pytest
 
 import write_config_stubs
+import write_error_page
 import write_features
 import write_piece_table
 import write_stubs
@@ -12,6 +13,7 @@ import write_stubs
 GENERATED = {
     "stubs of connectors": write_stubs.stubs,
     "stubs of configs": write_config_stubs.stubs,
+    "classes of errors": lambda: {write_error_page.PAGE: write_error_page.page()},
     "table of pieces": lambda: {write_piece_table.PAGE: write_piece_table.page()},
     "features": lambda: {write_features.PAGE: write_features.page()},
 }

@@ -2,7 +2,7 @@
 
 Messages have one form: where it happened, what was expected, what was found, what to do. An error is raised with
 these four parts, `SpaceError("env 3, reset()", expected="shape (4,)", found="(3,)", do="return the space's shape")`,
-and keeps them as attributes. `nearest` adds the closest known name.
+and keeps them as attributes. `nearest` adds the closest known name. docs/errors.md explains the most frequent errors.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ __all__ = [
     "PipelineError",
     "PortingError",
     "RegistryError",
+    "ReplayError",
     "RenamedError",
     "RolloutOverflowError",
     "RunnerArgumentError",
