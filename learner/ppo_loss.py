@@ -344,9 +344,10 @@ def _old_values(batch: Mapping[str, Any]) -> Any:
     if Columns.VF_PREDS not in batch:
         raise ColumnError(
             f"PPO loss with use_clipped_value_loss: column {Columns.VF_PREDS!r} of the train batch",
-            expected="the values that the module predicted while it acted",
+            expected="the values that the module predicted while it acted, or before the update",
             found=f"columns {', '.join(map(str, batch))}",
-            do=f"let forward_exploration return {Columns.VF_PREDS!r} too, or switch use_clipped_value_loss off",
+            do="give the pipeline GeneralAdvantageEstimation(keep_values=True), or let forward_exploration return "
+            f"{Columns.VF_PREDS!r} too",
         )
     return batch[Columns.VF_PREDS]
 

@@ -178,7 +178,8 @@ class PPOSettings(SettingsModel):
     """Upper bound of a row's squared value error; `inf` for none."""
     use_clipped_value_loss: Switch = False
     """True: a row's value loss is the larger of two squared errors: with the new value, and with the new value limited
-    to `clip_param` around the recorded one (`vf_preds`). `vf_clip_param` is then unused."""
+    to `clip_param` around `vf_preds`, the one recorded while acting or else before the update. `vf_clip_param` is then
+    unused."""
     vf_loss_coeff: Coefficient = 1.0
     """Weight of the value loss."""
     entropy_coeff: ScheduledCoefficient = 0.0

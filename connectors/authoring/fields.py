@@ -279,7 +279,9 @@ def _check_spaces(cls: type[FieldPiece], *spaces: Any) -> None:
     """Refuse a parameter that was given without its name, and so landed where a space belongs."""
     for name, space in zip(_SPACES, spaces):
         if space is not None and not isinstance(space, gym.Space):
-            parameter = next(iter(fields_of(cls)), "parameter")
+            fields = fields_of(cls)
+            fits = [name for name, at in fields.items() if must_be_given(at) or type(at.default) is type(space)]
+            parameter = next(iter([*fits, *fields]), "parameter")
             raise PieceError(
                 f"{cls.__name__}(...), {name}",
                 expected="a gymnasium space",

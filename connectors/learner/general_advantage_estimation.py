@@ -36,7 +36,9 @@ class GeneralAdvantageEstimation(AdvantageEstimation):
         gamma: Discount, in [0, 1].
         lambda_: Weight of longer returns, in [0, 1].
         standardize_advantages: Whether to standardise advantages.
-        per_module: Module id -> settings among these three that a module has for itself; the one module of one agent
+        keep_values: Whether the values are kept as `vf_preds`, unless the module recorded others while it acted; for
+            losses that bound how far a value moves.
+        per_module: Module id -> settings among these four that a module has for itself; the one module of one agent
             is "default_policy".
 
     Raises:
@@ -49,6 +51,7 @@ class GeneralAdvantageEstimation(AdvantageEstimation):
     gamma: Annotated[float, Interval(ge=0, le=1)] = 0.99
     lambda_: Annotated[float, Interval(ge=0, le=1)] = 0.95
     standardize_advantages: bool = True
+    keep_values: bool = False
     per_module: Mapping[str, Mapping[str, Any]] | None = None
 
     def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
@@ -72,6 +75,8 @@ class GeneralAdvantageEstimation(AdvantageEstimation):
     def add(self, columns: dict[str, Any], advantages: Floats, segments: Segments, group: ChunkGroup) -> None:
         """Add the advantages, standardised if the settings say so."""
         real = segments.real
+        if segments.settings["keep_values"]:
+            columns.setdefault(Columns.VF_PREDS, segments.placed(segments.values))
         if segments.settings["standardize_advantages"]:
             if LEARNERS in group.shared_data:
                 raw = group.shared_data.setdefault(_RAW, {})

@@ -221,3 +221,15 @@ def test_the_clipped_value_loss_is_ppo2s():
     del batch["vf_preds"]
     with pytest.raises(ColumnError, match="use_clipped_value_loss"):
         loss(batch, outputs, DiagGaussian, {"kl_coeff": 0.0})
+
+
+def test_the_clipped_value_loss_has_the_values_before_the_update_if_the_module_recorded_none():
+    algo = config(use_clipped_value_loss=True).build_algo()
+    episodes = algo.env_runner.sample(num_timesteps=64)
+    batch = algo.learner.connector(rl_module=algo.learner.module, batch={}, episodes=episodes)
+    (rows,) = [part if isinstance(part, dict) else batch for part in [batch.get("default_policy", batch)]]
+    with torch.no_grad():
+        values = algo.learner.module["default_policy"].compute_values(rows)
+    assert torch.allclose(rows["vf_preds"], values, atol=1e-6)
+    assert np.isfinite(algo.train()["learners"]["default_policy"]["vf_loss"])
+    algo.stop()

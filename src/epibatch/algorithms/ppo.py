@@ -64,7 +64,7 @@ class PPOConfig(AlgorithmConfig):
         default = self.add_default_connectors_to_learner_pipeline
         for place, piece in enumerate(pipeline.connectors):
             if default and type(piece) is GeneralAdvantageEstimation:  # others are the user's
-                settings = {name: getattr(piece, name) for name in _OF_PIECES}
+                settings = {name: getattr(piece, name) for name in _OF_PIECES.values()}
                 per_module = self._own_advantages() or None
                 pipeline.connectors[place] = GeneralAdvantageEstimation(**settings, per_module=per_module)
         super().update_modules(pipeline)
@@ -78,12 +78,18 @@ class PPOConfig(AlgorithmConfig):
         return cast("PPO", super().build_algo())
 
 
-_OF_PIECES = ("gamma", "lambda_", "standardize_advantages")
+_OF_PIECES = {
+    "gamma": "gamma",
+    "lambda_": "lambda_",
+    "standardize_advantages": "standardize_advantages",
+    "use_clipped_value_loss": "keep_values",
+}
+"""Settings that are arguments of GeneralAdvantageEstimation -> their names there."""
 
 
 def _of_pieces(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that are arguments of GeneralAdvantageEstimation, which standardizes batches, not minibatches."""
-    arguments = {name: settings[name] for name in _OF_PIECES if name in settings}
+    arguments = {argument: settings[name] for name, argument in _OF_PIECES.items() if name in settings}
     if "standardize_advantages" in arguments:
         arguments["standardize_advantages"] = arguments["standardize_advantages"] in (True, "batch")
     return arguments

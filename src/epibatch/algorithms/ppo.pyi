@@ -100,8 +100,8 @@ class PPOConfig(AlgorithmConfig):
             clip_param: The probability ratio is clipped to `1 +- clip_param`; a number, or a schedule as for `lr`.
             vf_clip_param: Upper bound of a row's squared value error; `inf` for none.
             use_clipped_value_loss: True: a row's value loss is the larger of two squared errors: with the new
-                value, and with the new value limited to `clip_param` around the recorded one (`vf_preds`).
-                `vf_clip_param` is then unused.
+                value, and with the new value limited to `clip_param` around `vf_preds`, the one recorded while
+                acting or else before the update. `vf_clip_param` is then unused.
             vf_loss_coeff: Weight of the value loss.
             entropy_coeff: Weight of the entropy bonus; a number, or a schedule as for `lr`.
             use_kl_loss: True if the KL divergence from the acting policy is part of the loss.

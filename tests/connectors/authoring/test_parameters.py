@@ -78,6 +78,8 @@ def test_spaces_come_first():
     space = gym.spaces.Discrete(3)
     assert Band(space, low=0).input_observation_space is space
     assert Band(None, space, low=0).input_action_space is space
+    with pytest.raises(PieceError, match=r"give parameters by name: FrameStacking\(num_frames=3\)"):
+        FrameStacking(3)
     with pytest.raises(PieceError, match=r"give parameters by name: Band\(low=0.5\)"):
         Band(0.5)
 
