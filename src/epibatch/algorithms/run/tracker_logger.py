@@ -43,11 +43,21 @@ class TrackerLogger(ABC):
 
     @abstractmethod
     def begin(self, run_id: str | None, config: Mapping[str, Any]) -> str:
-        """Begin a run and return its id; go on with the one of an id that is given."""
+        """Begin a run, and return its id.
+
+        Args:
+            run_id: Of the run to go on with; None: a new one.
+            config: The settings of the run's `config.yaml`; empty without one.
+        """
 
     @abstractmethod
     def write(self, values: Mapping[str, float], step: int) -> None:
-        """Write one point of every curve."""
+        """Write one point of every curve.
+
+        Args:
+            values: Numbers by the names of their curves.
+            step: Environment steps of the run.
+        """
 
     @abstractmethod
     def end(self) -> None:
