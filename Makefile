@@ -128,11 +128,16 @@ conformance: $(CONFORMANCE_READY) ## compare with RLlib side by side (CASES=n: r
 conformance-page: $(CONFORMANCE_READY) ## put the figures of make conformance into docs/internals/conformance.md (RESULTS="a.json b.json": those)
 	PYTHONPATH=tests/conformance $(BIN)/python -m oracle.figures $(if $(RESULTS),$(RESULTS),runs/conformance.json)
 
-dist-check: $(READY) ## build the wheel through the sdist and check what is in it
+dist-check: ## build the wheel through the sdist, check what is in it, and use it without extras in .venv-dist
 	rm -rf build dist
-	$(BIN)/python -m build --outdir dist .
-	$(BIN)/python .ci/check_wheel.py dist
+	$(PYTHON) -m venv --clear .venv-dist
+	.venv-dist/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt build
+	.venv-dist/bin/python -m build --outdir dist .
+	.venv-dist/bin/python .ci/check_wheel.py dist
+	$(PYTHON) -m venv --clear .venv-dist
+	.venv-dist/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt dist/*.whl
+	.venv-dist/bin/python .ci/check_install.py
 
 clean: ## remove the virtual environments, runs, builds and caches
-	rm -rf $(VENV) .venv-latest .venv-oldest runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info *.egg-info
+	rm -rf $(VENV) .venv-latest .venv-oldest .venv-dist runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

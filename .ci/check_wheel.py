@@ -1,4 +1,4 @@
-"""Check that the wheel in a folder holds every module, stub and page of the source tree, and nothing else.
+"""Check that the wheel in a folder holds every module, stub, page and template of the source tree, and nothing else.
 
 Usage: python .ci/check_wheel.py DIST_FOLDER
 """
@@ -13,8 +13,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 def expected_files(folder: Path, package: str = "epibatch") -> set[str]:
-    """Return the wheel path of every Python file, stub and page of a package and the packages in it, links included."""
-    patterns = ("*.py*", "*.html")
+    """Return the wheel paths of the files of a package and of the packages in it, links included."""
+    patterns = ("*.py*", "*.html", "*.template")
     files = {f"{package}/{path.name}" for pattern in patterns for path in folder.glob(pattern)} | {"epibatch/py.typed"}
     for inner in folder.iterdir():
         if (inner / "__init__.py").is_file():

@@ -1,5 +1,5 @@
-"""The command line: `train CONFIG`, `play RUN`, `record RUN`, `inspect RUN`, `plot RUN...`, `data show|check|convert`,
-`settings`, `schema`, `pieces`, `check PIECE`, `check-env ENV` and `port FILE`.
+"""The command line: `new NAME`, `train CONFIG`, `play RUN`, `record RUN`, `inspect RUN`, `plot RUN...`,
+`data show|check|convert`, `settings`, `schema`, `pieces`, `check PIECE`, `check-env ENV` and `port FILE`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import contextlib
 import errno
 import json
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -20,7 +21,7 @@ import gymnasium as gym
 import typer
 from rich.console import Console
 
-from epibatch import algorithms, piece_listing, porting, testing
+from epibatch import algorithms, new_project, piece_listing, porting, testing
 from epibatch.algorithms import run as run_commands
 from epibatch.core import __version__
 from epibatch.core.errors import EpibatchError, MissingExtraError, PortingError, nearest
@@ -39,6 +40,9 @@ app.add_typer(data_commands.app, name="data")
 
 LEFT_TO_DO = 1
 WRONG_USE = 2
+NEXT = """  pytest                                       # the tests of environment and piece
+  epibatch train train.yaml --allow-imports --run runs/first
+  epibatch play runs/first --allow-imports     # then make the files yours"""
 UNBROKEN = 1000
 """Width of a table that goes to no terminal, so that no line is broken."""
 
@@ -94,6 +98,21 @@ def _options(
     ] = False,
 ) -> None:
     """Turn episodes into batches: train and play from a config, list and check pieces, port files from RLlib."""
+
+
+@app.command()
+def new(
+    name: Annotated[Path, typer.Argument(help="The folder to make; an empty one may be there.")],
+) -> None:
+    """Make a folder with a config, an environment, a piece and a test, which run at once.
+
+    Exit code 0: made. 2: there are files in the folder, or it cannot be written.
+    """
+    try:
+        made = new_project.make_project(name)
+    except EpibatchError as error:
+        _fail(error)
+    typer.echo(f"{name}: {', '.join(made)}\n\nnext:\n  cd {shlex.quote(str(name))}\n{NEXT}")
 
 
 @app.command()

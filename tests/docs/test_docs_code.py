@@ -1,8 +1,8 @@
 """The Python blocks of docs/*.md run, and print what stands in the text block right under them.
 
 A python or yaml block whose first line is a comment with nothing but a file's name is that file. In sh blocks
-`epibatch train`, `play`, `inspect`, `record`, `data`, `check` and `port` are run; what `data`, `check` and `port` print
-is compared too. A page whose first line is `<!-- needs: MODULE -->` runs where that is installed.
+`epibatch new`, `train`, `play`, `inspect`, `record`, `data`, `check` and `port` are run; what `data`, `check` and
+`port` print is compared too. A page whose first line is `<!-- needs: MODULE -->` runs where that is installed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LONG = {
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w.-]+\.(?:py|yaml))\n")
 NEEDS = re.compile(r"\A<!-- needs: ([\w.]+) -->$", re.MULTILINE)
-COMMAND = re.compile(r"^epibatch ((?:train|play|inspect|record|data|port|check) .*)$", re.MULTILINE)
+COMMAND = re.compile(r"^epibatch ((?:new|train|play|inspect|record|data|port|check) .*)$", re.MULTILINE)
 
 
 def blocks_of(text):

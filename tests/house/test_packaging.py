@@ -11,6 +11,7 @@ import sys
 
 import pytest
 from fixture_cases import slow_but
+from ruamel.yaml import YAML
 
 import epibatch
 
@@ -87,6 +88,16 @@ def test_one_version(repository, pyproject):
     assert re.search(rf"^version: {re.escape(version)}$", citation, re.MULTILINE)
     changelog = (repository / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## {re.escape(version)}\b", changelog, re.MULTILINE)
+
+
+def test_a_tag_publishes_what_dist_check_has_checked(repository):
+    text = (repository / ".github/workflows/release.yml").read_text(encoding="utf-8")
+    workflow = YAML(typ="safe").load(text)
+    assert workflow["on"] == {"push": {"tags": ["v*"]}} and "://" not in text
+    build, publish = workflow["jobs"]["build"], workflow["jobs"]["publish"]
+    commands = [step["run"] for step in build["steps"] if "run" in step]
+    assert commands == ["make dist-check", 'test -f "dist/epibatch-${GITHUB_REF_NAME#v}-py3-none-any.whl"']
+    assert publish["needs"] == "build" and publish["permissions"] == {"id-token": "write"}
 
 
 def test_torch_is_pinned_and_no_pin_is_a_link(repository):

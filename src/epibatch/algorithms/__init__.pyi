@@ -10,6 +10,7 @@ from .exported_policy import ExportedPolicy as ExportedPolicy, load_exported as 
 from .impala import IMPALAConfig as IMPALAConfig, IMPALARule as IMPALARule
 from .iql import IQLConfig as IQLConfig, IQLRule as IQLRule
 from .loggers import Logger as Logger
+from .run.mlflow_logger import MLflowLogger as MLflowLogger
 from .marwil import MARWILConfig as MARWILConfig, MARWILRule as MARWILRule
 from .policy import MultiAgentPolicy as MultiAgentPolicy, MultiAgentPolicyState as MultiAgentPolicyState
 from .policy import Policy as Policy, PolicyState as PolicyState
@@ -21,3 +22,4 @@ from .sac import SACConfig as SACConfig, SACRule as SACRule
 from .run.run_folder import RunFolder as RunFolder
 from .config.settings import TrainingSettings as TrainingSettings
 from .run.training_run import TrainingRun as TrainingRun
+from .run.wandb_logger import WandbLogger as WandbLogger

@@ -14,7 +14,9 @@ from epibatch.core.errors import ConfigError, EpibatchError, LoggerError, Storag
 from epibatch.core.files import open_to_append, read_file, replace_file, storing
 from epibatch.core.imports import import_extra
 
-from .run.results import flat_metrics, in_reading_order
+from .run.mlflow_logger import MLflowLogger
+from .run.results import flat_metrics, in_reading_order, numbers_in
+from .run.wandb_logger import WandbLogger
 
 __all__ = [
     "LOGGERS",
@@ -150,9 +152,8 @@ class TensorBoardLogger:
         if self._writer is None:
             self._writer = self._writer_class(str(self.path), purge_step=self._purge_step)
         step = results["num_env_steps_sampled_lifetime"]
-        for name, value in flat_metrics(results).items():
-            if isinstance(value, (int, float)):
-                self._writer.add_scalar(name, value, step)
+        for name, value in numbers_in(results).items():
+            self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
     def resume(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -169,6 +170,8 @@ LOGGERS: dict[str, Callable[[Path], Logger]] = {
     "jsonl": lambda folder: JSONLLogger(folder / "metrics.jsonl"),
     "csv": lambda folder: CSVLogger(folder / "metrics.csv"),
     "tensorboard": lambda folder: TensorBoardLogger(folder / "tensorboard"),
+    "wandb": WandbLogger,
+    "mlflow": MLflowLogger,
 }
 """A logger's name in a config -> what makes it for a run's folder."""
 

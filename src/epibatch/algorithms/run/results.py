@@ -37,6 +37,16 @@ def flat_metrics(results: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
     return flat
 
 
+def numbers_in(results: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers and booleans of nested results under `a/b/c` keys, as curves have them.
+
+    Examples:
+        >>> numbers_in({"learners": {"vf_loss": 0.5, "device": "cpu"}, "training_iteration": 1})
+        {'learners/vf_loss': 0.5, 'training_iteration': 1}
+    """
+    return {name: value for name, value in flat_metrics(results).items() if isinstance(value, (int, float))}
+
+
 def nested_metrics(row: Mapping[str, Any]) -> dict[str, Any]:
     """A flat row as nested results again; a key below one that has a value of its own keeps its slash.
 
