@@ -218,6 +218,14 @@ def _read_tuple(d: dict[str, Any], budget: _Budget) -> gym.Space[Any]:
     return spaces.Tuple([_read(sub, budget) for sub in d["spaces"]])
 
 
+def _write_sequence(space: Any) -> dict[str, Any]:
+    return {"feature_space": space_to_dict(space.feature_space), "stack": space.stack}
+
+
+def _read_sequence(d: dict[str, Any], budget: _Budget) -> gym.Space[Any]:
+    return spaces.Sequence(_read(d["feature_space"], budget), stack=bool(d["stack"]))
+
+
 _WRITERS: dict[type, Callable[[Any], dict[str, Any]]] = {
     spaces.Box: _write_box,
     EncodedBox: _write_encoded_box,
@@ -226,6 +234,7 @@ _WRITERS: dict[type, Callable[[Any], dict[str, Any]]] = {
     spaces.MultiBinary: _write_multi_binary,
     spaces.Dict: _write_dict,
     spaces.Tuple: _write_tuple,
+    spaces.Sequence: _write_sequence,
 }
 _READERS: dict[str, Callable[[dict[str, Any], _Budget], gym.Space[Any]]] = {
     "Box": _read_box,
@@ -235,4 +244,5 @@ _READERS: dict[str, Callable[[dict[str, Any], _Budget], gym.Space[Any]]] = {
     "MultiBinary": _read_multi_binary,
     "Dict": _read_dict,
     "Tuple": _read_tuple,
+    "Sequence": _read_sequence,
 }
