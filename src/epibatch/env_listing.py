@@ -29,6 +29,7 @@ class EnvLibrary(NamedTuple):
 
 
 _VECTOR = "gym_env_vectorize_mode: vector_entry_point"
+_ADAPTER = "[class of 20 lines, as in docs/environment-libraries.md]"
 _POLICIES = "policies, policy_mapping_fn"
 
 LIBRARIES = (
@@ -43,14 +44,8 @@ LIBRARIES = (
     ),
     EnvLibrary("MO-Gymnasium", ("mo-gymnasium",), "mo_gymnasium:deep-sea-treasure-v0", "linearise_rewards"),
     EnvLibrary("EnvPool", ("envpool",), "envpool:make_gymnasium", f"env_config: {{task_id: CartPole-v1}}, {_VECTOR}"),
-    EnvLibrary(
-        "VMAS",
-        ("vmas",),
-        "vmas:make_env",
-        f"env_config: {{scenario: balance, wrapper: gymnasium_vec}}, {_VECTOR}",
-        install="'vmas[gymnasium]'",
-    ),
-    EnvLibrary("Brax and MJX", ("brax",), "[VectorGymWrapper(envs.create('ant', batch_size=num_envs))]", _VECTOR),
+    EnvLibrary("VMAS", ("vmas",), _ADAPTER, _VECTOR),
+    EnvLibrary("Brax and MJX", ("brax",), _ADAPTER, _VECTOR),
     EnvLibrary(
         "PettingZoo", ("pettingzoo",), "pettingzoo/classic/tictactoe_v3", _POLICIES, install="'pettingzoo[classic]'"
     ),
