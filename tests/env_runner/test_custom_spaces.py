@@ -14,7 +14,6 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 
 from epibatch.algorithms.ppo import PPO, PPOConfig
 from epibatch.cluster import registrations
-from epibatch.core import registered_spaces
 from epibatch.core.errors import RegistryError, SpaceError
 from epibatch.core.registry import register_space
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
@@ -156,7 +155,7 @@ WORDS = ("left", "right")
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Register both classes, and forget them afterwards."""
-    monkeypatch.setattr(registered_spaces, "_codecs", {})
+    monkeypatch.setattr("epibatch.core.registered_spaces._codecs", {})
 
     def encoder(box: Any) -> Any:
         assert box.shape == (3,)
@@ -248,13 +247,13 @@ def test_a_network_that_this_process_does_not_know_is_named(registered: Any, mon
     algo = config(Hand).build_algo()
     spaces = algo.get_module().observation_space, algo.get_module().action_space
     algo.stop()
-    monkeypatch.setattr(registered_spaces, "_codecs", {})
+    monkeypatch.setattr("epibatch.core.registered_spaces._codecs", {})
     with pytest.raises(SpaceError, match=r"arrays of .*:Turns[\s\S]*network="):
         RLModuleSpec(observation_space=spaces[0], action_space=spaces[1]).build()
 
 
 def test_processes_of_a_cluster_register_the_same(registered: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = cloudpickle.dumps(registrations().sendable(lambda value: bool(cloudpickle.dumps(value))))
-    monkeypatch.setattr(registered_spaces, "_codecs", {})
+    monkeypatch.setattr("epibatch.core.registered_spaces._codecs", {})
     pickle.loads(sent).apply()
-    assert set(registered_spaces.registered_spaces()) == {Turns, Words}
+    assert set(registrations().spaces) == {Turns, Words}
