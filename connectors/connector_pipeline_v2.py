@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import PieceError, UnknownNameError, add_context, nearest
+from epibatch.core.errors import EpibatchError, PieceError, UnknownNameError, add_context, nearest
 from epibatch.core.registry import snake_case
 from epibatch.core.restoring import restoring
 
@@ -306,10 +306,14 @@ class ConnectorPipelineV2(ConnectorV2):
     def _wire_spaces(self) -> None:
         observations, actions = self.input_observation_space, self.input_action_space
         several = self.spaces_by_agent or any(isinstance(piece, AgentMapper) for piece in self.pieces())
-        for piece in self.connectors:
+        for position, piece in enumerate(self.connectors):
             piece.spaces_by_agent = several or piece.get_ctor_args_and_kwargs()[1].get("multi_agent") is True
             piece.input_action_space, piece.input_observation_space = actions, observations
-            observations, actions = piece.observation_space, piece.action_space
+            try:
+                observations, actions = piece.observation_space, piece.action_space
+            except EpibatchError as error:
+                add_context(error, f"in {place(type(self).__name__, position, piece)}:")
+                raise
         self._output_spaces = (observations, actions)
 
     def _outputs(self) -> tuple[Any, Any]:

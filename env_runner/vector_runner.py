@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import gymnasium as gym
 import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.errors import RunnerError, SpaceError
+from epibatch.core.columns import Columns
+from epibatch.core.errors import EpibatchWarning, RunnerError, SpaceError
 from epibatch.core.metrics import WEIGHTS_SEQ_NO, MetricsLogger
 from epibatch.core.random_streams import random_stream, runner_stream
 from epibatch.core.restoring import check_count, restore_on_error, restoring
@@ -64,6 +67,7 @@ class VectorRunner(ABC):
         undo_actions(self._env_to_module, self._module_to_env)
         self.pipelines: dict[str, Any] = {"env_to_module": self._env_to_module, "module_to_env": self._module_to_env}
         self.module = self.make_module()
+        _warn_of_unread_masks(self._env_to_module, self.spaces, self.module)
         if config.torch_compile_worker:
             for module in self.module.as_multi_rl_module().values():
                 module.compile_acting(
@@ -283,6 +287,23 @@ class VectorRunner(ABC):
             self._running = Running.NONE
         self._metrics.set_state(state)
         self._restarts.set_state(state)
+
+
+def _warn_of_unread_masks(pipeline: Any, spaces: Any, module: Any) -> None:
+    """Warn of observations with a mask of legal actions that neither a piece nor a network of one's own may read."""
+    if any(piece.reads is None or Columns.ACTION_MASK in piece.writes for piece in pipeline.pieces()):
+        return
+    for name, network in module.as_multi_rl_module().items():
+        space = spaces[name][0]
+        has_mask = isinstance(space, gym.spaces.Dict) and Columns.ACTION_MASK in space.spaces
+        if has_mask and type(network).__module__.startswith("epibatch.core."):
+            warning = EpibatchWarning(
+                f"observation space of module {name!r}",
+                expected=f"a piece that reads the mask of legal actions, part {Columns.ACTION_MASK!r}",
+                found="none, so that the module draws illegal actions too",
+                do="put ActionMask (action_mask in a file) into env_to_module",
+            )
+            warnings.warn(warning, stacklevel=3)
 
 
 def _without_space(pipeline: Any) -> SpaceError:

@@ -100,10 +100,13 @@ def rebuilt(value: Any, replace: Callable[[Any], Any], known: dict[int, tuple[An
     return own
 
 
-def empty_leaf(value: Leaf, capacity: int | None = None) -> Leaf:
-    """Room for `capacity` rows that look like `value`; default: four kilobytes, but from 16 to 256 rows."""
-    if capacity is None:
-        capacity = min(max(_FIRST_BYTES // max(value.nbytes, 1), _LEAST_ROWS), _MOST_ROWS)
+def first_capacity(values: Sequence[Leaf]) -> int:
+    """Rows that a new column of such parts gets: four kilobytes of the largest part, but from 16 to 256 rows."""
+    return min(max(_FIRST_BYTES // max([1, *(value.nbytes for value in values)]), _LEAST_ROWS), _MOST_ROWS)
+
+
+def empty_leaf(value: Leaf, capacity: int) -> Leaf:
+    """Room for `capacity` rows that look like `value`."""
     return np.zeros((capacity, *value.shape), value.dtype)  # unused rows are cast along when a column is promoted
 
 
@@ -260,12 +263,14 @@ def promoted(leaf: Leaf, dtype: np.dtype[Any] | None, axes: int = 1) -> Leaf:
     return out
 
 
-def roomier(leaf: Leaf, rows: int) -> Leaf:
-    """A copy with room for so many rows, and for twice as many as before, four times as many if that is little."""
-    capacity = max(rows, _LEAST_ROWS, len(leaf) * (4 if leaf.nbytes <= _SMALL_BYTES else 2))
-    out = np.zeros((capacity, *leaf.shape[1:]), leaf.dtype)
-    out[: len(leaf)] = leaf
-    return out
+def roomier(leaves: Sequence[Leaf], rows: int) -> list[Leaf]:
+    """Copies with room for so many rows, and for twice as many as before, four times as many if all are small."""
+    factor = 4 if all(leaf.nbytes <= _SMALL_BYTES for leaf in leaves) else 2
+    capacity = max(rows, _LEAST_ROWS, *(len(leaf) * factor for leaf in leaves))
+    copies = [np.zeros((capacity, *leaf.shape[1:]), leaf.dtype) for leaf in leaves]
+    for out, leaf in zip(copies, leaves):
+        out[: len(leaf)] = leaf
+    return copies
 
 
 def unaliased(values: Sequence[Any]) -> Sequence[Any]:

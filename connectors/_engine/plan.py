@@ -228,6 +228,7 @@ def make_plan(
             raise _unwritten(where, missing, list(connectors), position)
         makers.add(piece, where)
         _check_added(where, getattr(piece, "adds", ()), flow.written)
+        _warn_of_second_writer(where, piece, flow.written)
         flow.add(piece, where)
         if piece.output_layout is not None:
             batch_layout, giver = piece.output_layout, where
@@ -357,6 +358,23 @@ def _check_added(where: str, adds: Iterable[str], written: dict[str, str]) -> No
         found = f"{taken!r}, which {written[taken]} writes"
         do = f"give it another name in to=, or put DropColumns(columns={taken!r}) before it"
         raise PipelineError(where, expected="a new column", found=found, do=do)
+
+
+_STANDARD = frozenset(value for name, value in vars(Columns).items() if name.isupper())
+
+
+def _warn_of_second_writer(where: str, piece: Any, written: dict[str, str]) -> None:
+    """Warn of a piece that makes a column of a name of one's own, which an earlier piece has made."""
+    taken = [name for name in piece.writes if name in written and name not in (*piece.reads, *piece.removes)]
+    taken = [name for name in taken if name not in _STANDARD and written[name] != _START]
+    if taken and not hasattr(piece, "adds"):  # of these it is an error where `adds` says so
+        warning = EpibatchWarning(
+            where,
+            expected="a column that no piece before it makes, or one that it reads",
+            found=f"column {taken[0]!r}, which {written[taken[0]]} has made, and which it replaces",
+            do=f"give one of the columns another name, or declare in {type(piece).__name__}.reads that it reads it",
+        )
+        warnings.warn(warning, stacklevel=2)
 
 
 def _check_written_in_time(where: str, piece: ConnectorV2, written: dict[str, str]) -> None:

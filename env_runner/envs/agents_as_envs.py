@@ -96,4 +96,5 @@ class AgentsAsEnvs(gym.vector.VectorEnv[Any, Any, Any]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the environment."""
-        self.env.close()
+        if hasattr(self.env, "close"):
+            self.env.close()

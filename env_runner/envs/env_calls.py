@@ -15,6 +15,7 @@ from gymnasium.vector.utils import CloudpickleWrapper, read_from_shared_memory
 
 from epibatch.core.errors import ColumnError, EnvironmentContractError, nearest
 from epibatch.core.ragged import has_ragged_parts, ragged_row
+from epibatch.core.registered_spaces import decoded, has_registered_parts
 from epibatch.core.spaces import check_row
 from epibatch.core.structs import Form, flatten, flatten_like
 
@@ -322,6 +323,8 @@ class MultiAgentCalls:
         self._spaces = self.facts.observation_space
         given = {agent: env.unwrapped.get_observation_space(agent) for agent in self._spaces}
         self._ragged = {agent: space for agent, space in given.items() if has_ragged_parts(space)}
+        action_spaces = {agent: env.unwrapped.get_action_space(agent) for agent in self._spaces}
+        self._own_actions = {agent: space for agent, space in action_spaces.items() if has_registered_parts(space)}
         space = env.unwrapped.observation_space if not env.unwrapped.observation_spaces else None
         nested = isinstance(space, gym.spaces.Dict)
         self._has_common = space is not None and not (nested and any(agent in space.spaces for agent in self._spaces))
@@ -365,6 +368,8 @@ class MultiAgentCalls:
                 do="reset it first",
             )
         self._ended = True  # if this fails, it has to be reset again
+        if self._own_actions:
+            actions = {agent: decoded(self._own_actions.get(agent), action) for agent, action in actions.items()}
         result = self.env.step(actions)
         if not isinstance(result, tuple) or len(result) != 5:
             do = "return all five; flags for agents that ended go into terminateds or truncateds"

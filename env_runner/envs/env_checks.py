@@ -20,6 +20,7 @@ from epibatch.core.errors import (
 )
 from epibatch.core.plain import key_text, plain_key
 from epibatch.core.ragged import is_padded, is_ragged, ragged_space
+from epibatch.core.registered_spaces import encoded_space
 from epibatch.core.spaces import encoding_advice, get_base_struct_from_space
 from epibatch.core.structs import flatten, flatten_like, paths_of
 
@@ -217,8 +218,7 @@ def check_space(space: Any, where: str, *, text: bool = True) -> None:
             where,
             expected="a space whose values Gymnasium can put into one array",
             found=f"{name}, a class that it does not know",
-            do=f"subclass Box; or register {name} with batch_space, create_empty_array, concatenate and iterate of "
-            "gymnasium.vector.utils",
+            do=f"{encoding_advice(space)}; or derive {name} from Box",
         )
 
 
@@ -479,10 +479,10 @@ def agents_of(env: Any) -> list[Any]:
 
 
 def spaces_of(env: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """Return observation and action space of each agent; observations with any number of rows are arrays there."""
+    """Return observation and action space of each agent; Sequences, Graphs and registered spaces are arrays there."""
     agents, base = agents_of(env), env.unwrapped
     observation_spaces = {a: ragged_space(base.get_observation_space(a)) for a in agents}
-    return observation_spaces, {a: base.get_action_space(a) for a in agents}
+    return observation_spaces, {a: encoded_space(base.get_action_space(a)) for a in agents}
 
 
 def check_multi_agent_env(env: Any, maker: Any) -> Any:

@@ -21,6 +21,7 @@ import numpy as np
 from gymnasium.vector.utils import CloudpickleWrapper
 
 from epibatch.core.errors import RunnerError, add_note
+from epibatch.core.warning_filters import set_warning_filters, warning_filters
 
 from .env_calls import EnvCalls
 from .env_checks import mark_environment
@@ -259,7 +260,7 @@ class _EnvProcess:
     def __init__(self, makers: Sequence[Callable[[], EnvCalls]], context: str | None, memory: Any) -> None:
         ways = multiprocessing.get_context(context)
         self.pipe, theirs = ways.Pipe()
-        wrapped = CloudpickleWrapper(makers)  # type: ignore[arg-type]
+        wrapped = CloudpickleWrapper((makers, warning_filters()))  # type: ignore[arg-type]
         # the types of multiprocessing do not say that every context has processes
         self._process: Any = ways.Process(  # type: ignore[attr-defined]
             target=_serve, args=(wrapped, memory, theirs, self.pipe), daemon=True
@@ -362,7 +363,10 @@ def _serve(makers: Any, memory: Any, pipe: Connection, parents: Connection) -> N
         os.register_at_fork(after_in_child=pipe.close)
     np.random.seed()  # forked processes have their parent's state; Python seeds `random` itself
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    makers = getattr(makers, "fn", makers)  # unpickled in a process that was not forked, it is the list itself
+    makers, filters = getattr(
+        makers, "fn", makers
+    )  # unpickled in a process that was not forked, it is the tuple itself
+    set_warning_filters(filters)
     envs: dict[int, EnvCalls] = {}
     try:
         while (requests := pipe.recv()) is not None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from epibatch.core.errors import ConfigError, EnvironmentContractError, EpibatchWarning, UnknownNameError, nearest
 from epibatch.core.random_streams import random_stream, seed_of
+from epibatch.core.registered_spaces import register_missing, registered_spaces
 from epibatch.core.registry import env_creator, registered_envs
 
 from ..env_context import EnvContext
@@ -165,8 +166,8 @@ def _explained(env: str, config: dict[str, Any]) -> Iterator[None]:
         raise _unknown_id(env) from error
 
 
-def _class_at(env: str) -> type[Any] | None:
-    """Return the environment class that `module:Class` names; None for other texts, such as an id of Gymnasium.
+def _class_at(env: str) -> Callable[..., Any] | None:
+    """Return the class or function that `module:name` names; None for other texts, such as an id of Gymnasium.
 
     The module is imported. An id that it registers under this name has precedence.
 
@@ -185,7 +186,7 @@ def _class_at(env: str) -> type[Any] | None:
     except ModuleNotFoundError as error:
         do = f"check the spelling; {error.name} has to be installed, or in the folder that this runs in"
         raise UnknownNameError("environment", expected=f"the module of {env}", found=str(error), do=do) from error
-    return found if name not in gym.registry and _is_environment(found) else None
+    return found if name not in gym.registry and (_is_environment(found) or inspect.isroutine(found)) else None
 
 
 def _is_environment(found: Any) -> bool:
@@ -479,7 +480,7 @@ def _vectorized(
             own = {**config, **(settings if takes_mode else {})}
             return gym.make_vec(env, num_envs=num_envs, vectorization_mode=mode, **own)
     counted = [_refuse_counting] if workers["resets_itself"] else []
-    around = [*_wrapper_functions(wrappers), *counted, with_ragged_rows]
+    around = [*_known_spaces(), *_wrapper_functions(wrappers), *counted, with_ragged_rows]
     if mode == "async":
         return AsyncEnvs(
             [partial(_single, env, creator, own, around, check_single_env) for own in _numbered(config, num_envs)],
@@ -492,6 +493,16 @@ def _vectorized(
     envs = SyncEnvs(makers, resets_itself=workers["resets_itself"], **settings)
     envs.spec = envs.envs[0].unwrapped.spec
     return envs
+
+
+def _known_spaces() -> list[Callable[[Any], Any]]:
+    """Return a function that registers the spaces of this process in that of an environment, if there are any."""
+    return [partial(_with_spaces, registered_spaces())] if registered_spaces() else []
+
+
+def _with_spaces(codecs: Any, env: Any) -> Any:
+    register_missing(codecs)
+    return env
 
 
 def _numbered(config: EnvContext, num_envs: int) -> list[EnvContext]:
@@ -626,7 +637,7 @@ def make_vector_multi_agent_env(
         )
     named = isinstance(env, str) and env.startswith(PETTINGZOO)
     creator = pettingzoo_creator(env) if named else _creator_of(env)
-    around = _wrapper_functions(wrappers)
+    around = [*_known_spaces(), *_wrapper_functions(wrappers)]
     make = partial(_single, env, creator, around=around, check=check_multi_agent_env, disable_env_checker=True)
     makers = [partial(make, config=own) for own in _numbered(config, num_envs)]
     _warn_of_no_limit(mode, timeout)

@@ -1,4 +1,4 @@
-"""Environments whose observations have any number of rows: Sequence and Graph spaces, with arrays for values."""
+"""Environments whose values are no arrays of one shape, with arrays: Sequence and Graph spaces, and registered ones."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ import numpy as np
 from gymnasium.vector.utils import batch_space, iterate
 
 from epibatch.core.ragged import has_ragged_parts, ragged_row, ragged_space
+from epibatch.core.registered_spaces import decoded, encoded_space, has_registered_parts
 
+from .env_checks import check_space
 from .vector_envs import with_objects
 
 
 def with_ragged_rows(env: Any) -> Any:
     """Return an environment whose Sequences and Graphs are arrays of rows, as `ragged_space` says; others as they are.
+
+    Observations and actions of registered spaces are their arrays.
+
+    Raises:
+        SpaceError: observations that cannot be stored as arrays.
 
     Examples:
         >>> from gymnasium.spaces import Box, Sequence
@@ -26,7 +33,10 @@ def with_ragged_rows(env: Any) -> Any:
         >>> with_ragged_rows(Points()).reset()[0].shape
         (3, 2)
     """
+    if has_registered_parts(env.action_space):
+        env = gym.wrappers.TransformAction(env, partial(decoded, env.action_space), encoded_space(env.action_space))
     space = env.observation_space
+    check_space(ragged_space(space), f"environment {type(env.unwrapped).__name__}, observation space")
     if not has_ragged_parts(space):
         return env
     return gym.wrappers.TransformObservation(env, partial(ragged_row, space), ragged_space(space))

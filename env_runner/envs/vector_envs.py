@@ -100,7 +100,18 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
 
     def __init__(self, env_fns: Any, *, resets_itself: bool = False, **settings: Any) -> None:
         self._env_fns, self._resets_itself = list(env_fns), resets_itself
-        super().__init__(self._env_fns, **{**settings, "copy": False})
+        try:
+            super().__init__(self._env_fns, **{**settings, "copy": False})
+        except AssertionError as error:
+            if not hasattr(self, "envs"):  # an environment raised it
+                raise
+            raise SpaceError(
+                "environments of one runner",
+                expected="the same observation and action space in all of them",
+                found=str(error),
+                do="let every call of the function make an environment with equal spaces; give a class of spaces of "
+                "your own __eq__, or call epibatch.core.registry.register_space(...)",
+            ) from error
         count, space = self.num_envs, self.single_observation_space
         self._count = count
         self._rows: list[Any] = [None] * count

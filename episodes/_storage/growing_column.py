@@ -15,6 +15,7 @@ from ..arrays import (
     as_value,
     copied,
     empty_leaf,
+    first_capacity,
     fits,
     fits_exactly,
     leaves_like,
@@ -210,7 +211,7 @@ class GrowingColumn:
         if not self.leaves or len(self.leaves[0]) >= rows:
             return False
         checked = self.checked_for
-        self.leaves = [roomier(leaf, rows) for leaf in self.leaves]
+        self.leaves = roomier(self.leaves, rows)
         self.renew()
         self.checked_for = checked
         return True
@@ -259,8 +260,8 @@ class GrowingColumn:
             form, values, dtypes = plan
             if self.form is None and not self.leaves:
                 self.form = form
-                for value in values:
-                    self.leaves.append(empty_leaf(value, self.capacity))
+                capacity = first_capacity(values) if self.capacity is None else self.capacity
+                self.leaves += [empty_leaf(value, capacity) for value in values]
                 self.renew()
             if self.leaves and self.stop >= len(self.leaves[0]):
                 self.make_room(self.stop + 1)

@@ -1,5 +1,5 @@
 """The command line: `new NAME`, `train CONFIG`, `play RUN`, `record RUN`, `inspect RUN`, `plot RUN...`,
-`data show|check|convert`, `settings`, `schema`, `pieces`, `check PIECE`, `check-env ENV` and `port FILE`.
+`data show|check|convert`, `settings`, `schema`, `pieces`, `check PIECE`, `envs`, `check-env ENV` and `port FILE`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import gymnasium as gym
 import typer
 from rich.console import Console
 
-from epibatch import algorithms, new_project, piece_listing, porting, testing
+from epibatch import algorithms, env_listing, new_project, piece_listing, porting, testing
 from epibatch.algorithms import run as run_commands
 from epibatch.core import __version__
 from epibatch.core.errors import EpibatchError, MissingExtraError, PortingError, nearest
@@ -427,6 +427,19 @@ def check(
     if not report.ok:
         typer.echo(f"\n{report.faults_text()}", err=True)
         raise typer.Exit(LEFT_TO_DO)
+
+
+@app.command()
+def envs(as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False) -> None:
+    """List libraries of environments: the installed version, or how to install it, and how a config names one."""
+    libraries = env_listing.describe_libraries()
+    if as_json:
+        typer.echo(json.dumps(libraries, indent=2))
+        return
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = UNBROKEN
+    console.print(env_listing.libraries_table(libraries))
 
 
 @app.command()

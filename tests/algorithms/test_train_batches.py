@@ -12,7 +12,7 @@ from fake_actors import FakeActors
 
 from epibatch.algorithms import PPOConfig
 from epibatch.algorithms.algorithm import TrainBatches
-from epibatch.core.errors import MissingExtraError, RunnerError
+from epibatch.core.errors import EpibatchWarning, MissingExtraError, RunnerError
 from epibatch.env_runner import EnvRunnerGroup
 from epibatch.episodes import SingleAgentEpisode
 
@@ -160,3 +160,11 @@ def test_other_processes_need_ray(monkeypatch, settings):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingExtraError, match=r"pip install 'epibatch\[ray\]'"):
         PPOConfig.from_dict({"environment": {"env": "CartPole-v1"}, **settings}).build_algo()
+
+
+def test_sampling_ahead_without_processes_warns():
+    made = PPOConfig().environment("CartPole-v1").env_runners(sample_while_learning=True)
+    with pytest.warns(
+        EpibatchWarning, match=r"sample_while_learning\n[\s\S]*num_env_runners=0[\s\S]*num_env_runners=2"
+    ):
+        made.build_algo().stop()

@@ -314,6 +314,12 @@ def test_a_class_by_import_path_needs_no_registration(chase, mode):
     env.close()
 
 
+def test_a_function_by_import_path_makes_single_environments_or_a_vector_of_them(chase):
+    assert make_vector_env(f"{chase}:chase", 2).get_attr("length_asked_for") == (3, 3)
+    many = make_vector_env("gymnasium:make_vec", 3, "vector_entry_point", {"id": "CartPole-v1"})
+    assert many.num_envs == 3
+
+
 def test_an_id_of_the_module_comes_before_its_class(chase, monkeypatch):
     spec = gym.envs.registration.EnvSpec("Chase", entry_point=f"{chase}:Chase", kwargs={"length": 9})
     monkeypatch.setitem(gym.registry, "Chase", spec)
@@ -339,7 +345,7 @@ def test_the_path_of_a_class_is_a_setting_like_an_id(chase):
             'name the class, {0}:Chase; or add the line gym.register("Chase-v0", entry_point="{0}:Chase") '
             "to the module, for {0}:Chase-v0",
         ),
-        ("chase", "registers no 'chase', and its chase is no class of gymnasium.Env", "check the spelling"),
+        ("gym", "registers no 'gym', and its gym is no class of gymnasium.Env", "check the spelling"),
         ("Zzz-v0", "registers no 'Zzz-v0'\n", 'check the spelling, or add the line gym.register("Zzz-v0"'),
         ("CartPol-v1", "registers no 'CartPol-v1'\n", "did you mean '{0}:CartPole-v1'?"),
     ],

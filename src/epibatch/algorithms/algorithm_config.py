@@ -13,7 +13,7 @@ import gymnasium as gym
 from pydantic import ValidationError
 
 from epibatch.core import DEFAULT_MODULE_ID, rl_module
-from epibatch.core.errors import ConfigError, EpibatchError, NotAvailableError
+from epibatch.core.errors import ConfigError, EpibatchError, EpibatchWarning, NotAvailableError
 from epibatch.core.imports import load_object
 from epibatch.core.runtime import device_error
 from epibatch.core.settings import ErrorList
@@ -318,6 +318,14 @@ class AlgorithmConfig:
         if fault is not None:
             errors.add("learners.device", f"{self.device!r} cannot be used here: {fault}; cpu can be used everywhere")
         errors.raise_if_any(type(self).__name__)
+        if self.sample_while_learning and not self.num_env_runners and not self.in_evaluation:
+            warning = EpibatchWarning(
+                "env_runners.sample_while_learning",
+                expected="processes that sample while this one learns: num_env_runners above 0",
+                found="num_env_runners=0, with which the setting has no effect",
+                do="set num_env_runners=2, say, or leave sample_while_learning out",
+            )
+            warnings.warn(warning, stacklevel=3)
 
     @property
     def settings(self) -> AlgorithmSettings:

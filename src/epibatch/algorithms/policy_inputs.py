@@ -8,7 +8,8 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import ColumnError, SpaceError
-from epibatch.core.spaces import get_base_struct_from_space
+from epibatch.core.ragged import is_ragged, ragged_row
+from epibatch.core.spaces import check_row, get_base_struct_from_space
 from epibatch.core.structs import flatten, flatten_like, paths_of, unflatten
 
 _KINDS = {"f": "fiub", "i": "iub", "u": "iub", "b": "iub"}
@@ -19,7 +20,8 @@ class PolicyInputs:
     """Reads observations, rewards and flags, for one environment or for several.
 
     A leaf of exactly its space's shape is one observation; a leaf with one more axis before that is a batch. As shapes
-    of a space have a fixed number of axes, this is unambiguous.
+    of a space have a fixed number of axes, this is unambiguous. An observation with any number of rows is an array of
+    rows, and a batch a list of these.
 
     Args:
         space: Of one observation.
@@ -36,8 +38,9 @@ class PolicyInputs:
         self._space = space
         self._leaves, self._form = flatten(get_base_struct_from_space(space))
         self._paths = paths_of(self._form)
+        self._ragged = any(map(is_ragged, self._leaves))
         for leaf in self._leaves:
-            if leaf.shape is None or leaf.dtype is None:
+            if (leaf.shape is None or leaf.dtype is None) and not is_ragged(leaf):
                 raise SpaceError(
                     "Policy, observation space",
                     expected="leaves with a shape and a type",
@@ -57,6 +60,8 @@ class PolicyInputs:
                 return obs[None], False
             if obs.shape[1:] == space.shape and len(obs):
                 return obs, True
+        if self._ragged:
+            obs = _listed(self._space, obs)
         try:
             values = flatten_like(self._form, obs)
         except ColumnError as error:
@@ -80,11 +85,34 @@ class PolicyInputs:
     def _count(self, i: int, array: Any) -> int | None:
         """Return the number of rows of an array of leaf `i`; None for a single observation."""
         leaf = self._leaves[i]
+        if is_ragged(leaf):
+            return len(array) if array.ndim else None
         if array.shape == leaf.shape:
             return None
         if array.ndim and array.shape[1:] == leaf.shape:
             return len(array)
         raise self._unfit(leaf, f"shape {array.shape}", self._paths[i])
+
+    def _rows(self, leaf: Any, value: Any, path: str) -> Any:
+        """Return an array of rows as an object array without axes, or several of them as one [N]."""
+        shape = leaf.feature_space.shape
+        value = value[()] if isinstance(value, np.ndarray) and value.shape == () else value
+        try:
+            plain: Any = np.asarray(value)
+        except ValueError:  # arrays of different lengths
+            plain = np.empty((0, *shape, 0))
+        is_single = plain.ndim > 0 and plain.dtype != object and (plain.shape[1:] == shape or plain.shape == (0,))
+        items = [value] if is_single else list(value) if isinstance(value, (list, tuple, np.ndarray)) else []
+        rows = np.empty(len(items), object)
+        for k, item in enumerate(items):
+            rows[k] = ragged_row(leaf, item)
+            try:
+                check_row(leaf, rows[k], f"observation given to the policy{path}")
+            except SpaceError as error:
+                raise self._unfit(leaf, f"{type(value).__name__} ({error.found})", path) from error
+        if not items:
+            raise self._unfit(leaf, type(value).__name__, path)
+        return rows.reshape(()) if is_single else rows
 
     def _uneven(self, rows: list[int | None]) -> SpaceError:
         """The error about parts of which some are single and others batches, or batches of another length."""
@@ -97,6 +125,8 @@ class PolicyInputs:
     def _array(self, i: int, value: Any) -> Any:
         """One leaf as an array of the space's type."""
         leaf, path = self._leaves[i], self._paths[i]
+        if is_ragged(leaf):
+            return self._rows(leaf, value, path)
         try:
             array = np.asarray(value)
         except (ValueError, TypeError) as error:
@@ -156,6 +186,19 @@ class PolicyInputs:
                 do="pass it as it came; a vector environment's is a dict of arrays",
             )
         return None if not info else info if batched else [info]
+
+
+def _listed(space: Any, obs: Any) -> Any:
+    """Return an observation in which lists and tuples of rows are one object each, which nesting does not open."""
+    if isinstance(space, gym.spaces.Dict) and isinstance(obs, dict):
+        return {key: _listed(space.spaces.get(key), part) for key, part in obs.items()}
+    if isinstance(space, gym.spaces.Tuple) and isinstance(obs, tuple) and len(obs) == len(space.spaces):
+        return tuple(_listed(part, item) for part, item in zip(space.spaces, obs))
+    if not is_ragged(space) or not isinstance(obs, (list, tuple)):
+        return obs
+    box = np.empty((), object)
+    box[()] = obs
+    return box
 
 
 def _unfit_rows(what: str, single: str, many: str, rows: int | None, found: Any) -> ColumnError:

@@ -1,4 +1,4 @@
-"""Names that this process registered and that other processes lack: environments, pieces, Gymnasium's ids."""
+"""What this process was told and other processes lack: registered names and spaces, and filters of warnings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from epibatch.core.errors import ConfigError
+from epibatch.core.registered_spaces import SpaceCodec, register_missing, registered_spaces
 from epibatch.core.registry import env_creator, register, register_env, registered_envs, registered_pieces
+from epibatch.core.warning_filters import set_warning_filters, warning_filters
 
 
 @dataclass(frozen=True)
@@ -22,11 +24,15 @@ class Registrations:
         envs: Names given to `register_env`, with their functions.
         pieces: Names given to `register`, with their classes.
         gym_specs: The specs of Gymnasium's registry.
+        spaces: Classes given to `register_space`, with their functions.
+        warning_filters: The filters of warnings. "error" shows the warning there: it could be one of Ray's own.
     """
 
     envs: dict[str, Callable[..., Any]] = field(default_factory=dict)
     pieces: dict[str, type] = field(default_factory=dict)
     gym_specs: list[EnvSpec] = field(default_factory=list)
+    spaces: dict[type, SpaceCodec] = field(default_factory=dict)
+    warning_filters: list[Any] = field(default_factory=list)
 
     def sendable(self, is_picklable: Callable[[Any], bool]) -> Registrations:
         """Return these registrations; what cannot be pickled becomes a function that raises an error when it is used.
@@ -44,6 +50,8 @@ class Registrations:
             gym_specs=[
                 spec if is_picklable(spec) else EnvSpec(spec.id, kept(spec.id, spec)) for spec in self.gym_specs
             ],
+            spaces={kind: codec for kind, codec in self.spaces.items() if is_picklable((kind, codec))},
+            warning_filters=[item for item in self.warning_filters if is_picklable(item)],
         )
 
     def apply(self) -> None:
@@ -56,6 +64,9 @@ class Registrations:
                 register(name)(cls)
         for spec in self.gym_specs:
             gym.registry.setdefault(spec.id, spec)
+        register_missing(self.spaces)
+        if self.warning_filters:
+            set_warning_filters(self.warning_filters)
 
 
 def registrations() -> Registrations:
@@ -71,6 +82,8 @@ def registrations() -> Registrations:
         envs={name: env_creator(name) for name in registered_envs()},
         pieces=registered_pieces(),
         gym_specs=list(gym.registry.values()),
+        spaces=registered_spaces(),
+        warning_filters=[("default" if kind == "error" else kind, *rest) for kind, *rest in warning_filters()],
     )
 
 

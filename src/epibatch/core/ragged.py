@@ -1,4 +1,4 @@
-"""Observations with any number of rows: Sequence and Graph spaces, and their values as arrays."""
+"""Observations that are no arrays of one shape, as arrays: Sequence and Graph spaces, and registered ones."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from epibatch.core.errors import SpaceError
+from epibatch.core.registered_spaces import codec_of, encoded_space
 from epibatch.core.spaces import get_base_struct_from_space, map_space
 from epibatch.core.structs import flatten, flatten_like, unflatten
 
@@ -28,16 +29,17 @@ def is_padded(space: Any) -> bool:
 
 
 def has_ragged_parts(space: Any) -> bool:
-    """True if a space is a Sequence or a Graph, or has such a part."""
+    """True if a space is a Sequence, a Graph or of a registered class, or has such a part."""
     leaves = flatten(get_base_struct_from_space(space))[0]
-    return any(isinstance(leaf, (spaces.Sequence, spaces.Graph)) for leaf in leaves)
+    return any(isinstance(leaf, (spaces.Sequence, spaces.Graph)) or codec_of(leaf) is not None for leaf in leaves)
 
 
 def ragged_space(space: gym.Space[Any]) -> Any:
     """Return a space in which all that has any number of rows is arrays: a stacked Sequence for each.
 
     A Sequence of Dicts becomes a Dict of Sequences. A Graph becomes a Dict of Sequences: `nodes`, `edge_links` (the
-    numbers of two nodes each) and, if edges have a space, `edges`.
+    numbers of two nodes each) and, if edges have a space, `edges`. A space of a registered class becomes that of its
+    arrays.
 
     Raises:
         SpaceError: a Sequence of something without a shape, such as a Sequence.
@@ -46,7 +48,7 @@ def ragged_space(space: gym.Space[Any]) -> Any:
         >>> ragged_space(spaces.Graph(spaces.Discrete(3), None))["nodes"]
         Sequence(Discrete(3), stack=True)
     """
-    return map_space(_arrays_space, space)
+    return map_space(_arrays_space, encoded_space(space))
 
 
 def _arrays_space(leaf: Any) -> Any:
@@ -94,7 +96,10 @@ def ragged_row(space: Any, row: Any, *, boxed: bool = False) -> Any:
         parts = {"nodes": space.node_space, "edges": space.edge_space, "edge_links": _LINKS}
         named = {key: (part, rows) for (key, part), rows in zip(parts.items(), row) if part is not None}
         return {key: _array(part, () if rows is None else rows, boxed) for key, (part, rows) in named.items()}
-    return _rows_of_sequence(space, row, boxed) if isinstance(space, spaces.Sequence) else row
+    if isinstance(space, spaces.Sequence):
+        return _rows_of_sequence(space, row, boxed)
+    codec = codec_of(space)
+    return row if codec is None else codec.encode(space, row)
 
 
 def _rows_of_sequence(space: spaces.Sequence, rows: Any, boxed: bool) -> Any:

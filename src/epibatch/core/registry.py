@@ -26,6 +26,7 @@ from epibatch.core.imports import ALLOW_IMPORTS, advice_for_piece, load_object
 from epibatch.core.lazy import public_names
 from epibatch.core.piece_arguments import constructor_keywords, wrong_values
 from epibatch.core.piece_declarations import check_declarations
+from epibatch.core.registered_spaces import register_space
 
 __all__ = [
     "ENTRY_POINT_GROUP",
@@ -44,6 +45,7 @@ __all__ = [
     "plain_data",
     "register",
     "register_env",
+    "register_space",
     "registered_envs",
     "registered_name",
     "registered_pieces",

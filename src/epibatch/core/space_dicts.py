@@ -17,6 +17,20 @@ from epibatch.core.plain import plain_key
 _MOST_BYTES = 64 * 2**20
 
 
+class EncodedBox(spaces.Box):
+    """The space of the arrays that values of a registered class of spaces are encoded as, which has its own network.
+
+    Args:
+        box: The Box that it is.
+        encoded_from: `module:Class` of the registered class.
+    """
+
+    def __init__(self, box: spaces.Box, encoded_from: str) -> None:
+        dtype: Any = np.dtype(box.dtype).type
+        super().__init__(box.low, box.high, box.shape, dtype)
+        self.encoded_from = encoded_from
+
+
 def space_to_dict(space: gym.Space[Any]) -> dict[str, Any]:
     """Describe a space by plain numbers, strings, lists and dicts.
 
@@ -117,11 +131,19 @@ def _write_number(number: Any, bounded: bool, infinity: str) -> Any:
     return str(value) if isinstance(value, float) and math.isinf(value) else value
 
 
-def _read_box(d: dict[str, Any], budget: _Budget) -> gym.Space[Any]:
+def _read_box(d: dict[str, Any], budget: _Budget) -> spaces.Box:
     dtype, shape = np.dtype(d["dtype"]), tuple(d["shape"])
     budget.spend(math.prod(shape) * (2 * dtype.itemsize + 2))  # two bounds, and which of them are finite
     low, high = _read_bound(d["low"], shape, dtype), _read_bound(d["high"], shape, dtype)
     return spaces.Box(low, high, shape, dtype.type)
+
+
+def _write_encoded_box(space: Any) -> dict[str, Any]:
+    return {**_write_box(space), "encoded_from": space.encoded_from}
+
+
+def _read_encoded_box(d: dict[str, Any], budget: _Budget) -> gym.Space[Any]:
+    return EncodedBox(_read_box(d, budget), str(d["encoded_from"]))
 
 
 def _read_bound(bound: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
@@ -196,19 +218,31 @@ def _read_tuple(d: dict[str, Any], budget: _Budget) -> gym.Space[Any]:
     return spaces.Tuple([_read(sub, budget) for sub in d["spaces"]])
 
 
+def _write_sequence(space: Any) -> dict[str, Any]:
+    return {"feature_space": space_to_dict(space.feature_space), "stack": space.stack}
+
+
+def _read_sequence(d: dict[str, Any], budget: _Budget) -> gym.Space[Any]:
+    return spaces.Sequence(_read(d["feature_space"], budget), stack=bool(d["stack"]))
+
+
 _WRITERS: dict[type, Callable[[Any], dict[str, Any]]] = {
     spaces.Box: _write_box,
+    EncodedBox: _write_encoded_box,
     spaces.Discrete: _write_discrete,
     spaces.MultiDiscrete: _write_multi_discrete,
     spaces.MultiBinary: _write_multi_binary,
     spaces.Dict: _write_dict,
     spaces.Tuple: _write_tuple,
+    spaces.Sequence: _write_sequence,
 }
 _READERS: dict[str, Callable[[dict[str, Any], _Budget], gym.Space[Any]]] = {
     "Box": _read_box,
+    "EncodedBox": _read_encoded_box,
     "Discrete": _read_discrete,
     "MultiDiscrete": _read_multi_discrete,
     "MultiBinary": _read_multi_binary,
     "Dict": _read_dict,
     "Tuple": _read_tuple,
+    "Sequence": _read_sequence,
 }

@@ -83,7 +83,11 @@ def encoding_advice(space: gym.Space[Any]) -> str:
         >>> encoding_advice(spaces.Text(5)).partition(",")[0]
         'encode the text as an array of one length'
     """
-    advice = _ADVICE.get(type(space), "replace it by a space of one shape in the environment")
+    kind = type(space)
+    if not kind.__module__.startswith("gymnasium."):
+        call = f"epibatch.core.registry.register_space({kind.__name__}, encode)"
+        return f"call {call}, with a function that makes arrays of its values"
+    advice = _ADVICE.get(kind, "replace it by a space of one shape in the environment")
     return f"{advice} (gymnasium.wrappers.TransformObservation)"
 
 

@@ -167,12 +167,13 @@ def _columns(
 
 def _column(name: str, reader: EpisodeReader, firsts: Ints, layout: ColumnLayout | None) -> tuple[Form, list[Leaf]]:
     rows = reader.rows(name, firsts, reader.lengths + (name == Columns.OBS))
-    rows.check()
+    rows.check(objects=True)
     form, leaves = rows.form, [rows.leaf(i, after=int(name != Columns.OBS)) for i in range(rows.num_leaves)]
     for place, leaf in zip(paths_of(form), leaves):
         if leaf.dtype.kind not in "biufc" or leaf.dtype.itemsize > 16:
             found = f"{leaf.dtype} in {reader.describe(0)}"
-            raise _unfit(f"{name!r}{place}", "numbers", found, "convert it to numbers, or leave it out")
+            do = "convert it to numbers of one shape, in the environment if it has any number of rows; or leave it out"
+            raise _unfit(f"{name!r}{place}", "numbers", found, do)
     if layout is None:
         return form, leaves
     if form != layout.form:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias, final
 
 import gymnasium as gym
@@ -16,8 +17,10 @@ from torch import nn
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, EpibatchWarning, SpaceError, nearest
 from epibatch.core.masked_column import MaskedColumn
+from epibatch.core.registered_spaces import network_of
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.rl_module.networks import CNN, conv_size, default_conv_filters, sizes_of, with_shape
+from epibatch.core.space_dicts import EncodedBox
 from epibatch.core.spaces import encoding_advice, mask_size_of
 from epibatch.core.structs import sorted_keys
 
@@ -78,7 +81,7 @@ class ObservationInput:
         else:
             leaves = [leaf for name in groups for leaf in _leaves(_parts_of(space)[name], (name,))]
         self._parts: list[tuple[tuple[Any, ...], Encoder | None, tuple[Any, ...], int]] = []
-        self._images: list[tuple[tuple[int, ...], list[Any]]] = []
+        self._networks: list[Callable[[], nn.Module]] = []
         self.size = 0
         for path, leaf in leaves:
             value, mask_size = path, mask_size_of(leaf)
@@ -86,8 +89,11 @@ class ObservationInput:
                 value, leaf = (*path, "value"), leaf["value"]
             filters = self._filters(leaf) if mask_size <= 1 else []
             encoder: Encoder | None = None
-            if filters:
-                self._images.append((leaf.shape, filters))
+            if isinstance(leaf, EncodedBox) and not mask_size:
+                self._networks.append(partial(_RowNetwork, network_of(leaf), leaf))
+                size = _RowNetwork(network_of(leaf), leaf).size
+            elif filters:
+                self._networks.append(partial(CNN, leaf.shape, filters, self._config))
                 size = conv_size(sizes_of(leaf.shape, self._config), filters)
             else:
                 encoder, size = _encoder(leaf, value, space)
@@ -113,10 +119,8 @@ class ObservationInput:
         return default_conv_filters(sizes) if filters is None else list(filters)
 
     def cnns(self) -> nn.ModuleList | None:
-        """New CNNs for the images among the parts, in their order; None if there are none."""
-        if not self._images:
-            return None
-        return nn.ModuleList([CNN(shape, filters, self._config) for shape, filters in self._images])
+        """New CNNs for the images among the parts, and networks of registered spaces, in their order; None without."""
+        return nn.ModuleList([make() for make in self._networks]) if self._networks else None
 
     def __call__(self, obs: Any, cnns: nn.ModuleList | None = None) -> torch.Tensor:
         """Give `[..., size]` float32 for observations `[..., *space.shape]`, nested like the space.
@@ -300,6 +304,35 @@ def _encoder(leaf: Any, path: tuple[Any, ...], space: Any) -> tuple[Encoder, int
         found=f"{leaf} at {''.join(f'[{key!r}]' for key in path)} of {space}" if path else leaf,
         do=f"{encoding_advice(leaf)}, or write an RLModule of your own",
     )
+
+
+@final
+class _RowNetwork(nn.Module):
+    """The network of a registered space, for rows with any axes before them.
+
+    Attributes:
+        size: Length of its vectors.
+    """
+
+    def __init__(self, make: Callable[[Any], Any], space: EncodedBox) -> None:
+        super().__init__()
+        self._shape, self.network = space.shape, make(space)
+        with torch.no_grad():
+            row = self.network(torch.from_numpy(np.zeros((1, *space.shape), space.dtype)))
+        if not isinstance(row, torch.Tensor) or row.dim() != 2 or len(row) != 1:
+            raise SpaceError(
+                f"network of register_space, for {space.encoded_from}",
+                expected="a tensor [B, size]",
+                found=f"shape {list(row.shape)}, for one row" if isinstance(row, torch.Tensor) else type(row).__name__,
+                do="return a vector for each row",
+            )
+        self.size = row.shape[1]
+
+    def forward(self, part: torch.Tensor) -> torch.Tensor:
+        part = with_shape(part, self._shape)
+        lead = part.shape[: part.dim() - len(self._shape)]
+        vectors: torch.Tensor = self.network(part.reshape(-1, *self._shape)).float()
+        return vectors.reshape(*lead, self.size)
 
 
 @final
