@@ -108,6 +108,17 @@ class MultiAgentRecorder:
         self.episodes = [episodes[env] for env in range(self.num_envs)]
         self.observed = [env for env in envs if observations[env]]
 
+    def begin(self, env: int, observations: dict[Any, Any], infos: dict[Any, Any]) -> None:
+        """Begin the next episode of an environment that ended and was reset in the same step.
+
+        Args:
+            env: Its number.
+            observations: Reset observations, by agent.
+            infos: Their infos.
+        """
+        self.episodes[env] = self._begun(env, observations, infos)
+        self.observed = sorted({*self.observed, env} if observations else {*self.observed}.difference([env]))
+
     def _begun(self, env: int, observations: dict[Any, Any], infos: dict[Any, Any]) -> MultiAgentEpisode:
         episode = self._coming.pop(env) if env in self._coming else self._new_episode()
         episode.add_env_reset(observations=observations, infos=infos)
@@ -183,8 +194,7 @@ class MultiAgentRecorder:
             The episode that was truncated, if it has steps; those may all be in earlier chunks.
         """
         episode, since = self.episodes[env], self._since[env]
-        self.episodes[env] = self._begun(env, observations, infos)
-        self.observed = sorted({*self.observed, env} if observations else {*self.observed}.difference([env]))
+        self.begin(env, observations, infos)
         if info is None or episode.is_done or episode.env_t == since:
             return []
         episode.truncate(info)
@@ -462,10 +472,16 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
             self._recorder.begin_split(self._soft_horizon)
         if left:
             self._fail(next(iter(left.values())), [*ended, *self._split()], cut, explore)
+        if step.resets:
+            self._observe_ended(ended, explore)
+            for env, reset_values in step.resets.items():
+                self._recorder.begin(env, *reset_values)
         self._run_env_to_module(explore)
         split = self._split()  # after the pipeline, as agents that end in this step are not in the next episodes
         restarted = {*failures}.difference(reset)
-        self._callbacks.stepped(ended, reset, begun=False, idle=idle, cut=cut, restarted=restarted, split=split)
+        self._callbacks.stepped(
+            ended, reset, begun=bool(step.resets), idle=idle, cut=cut, restarted=restarted, split=split
+        )
         self._see_that_somebody_acts()
         return sum(len(item.episode) > 0 for item in cut) + len(ended) + len(split)
 

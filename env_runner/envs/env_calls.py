@@ -274,7 +274,8 @@ class AgentStep(NamedTuple):
         terminateds: Flags, `__all__` among them.
         truncateds: The same.
         infos: Info dicts.
-        ended: True if the environment must be reset before the next step.
+        ended: True if the environment ended.
+        reset: Observations and infos by agent, if it was reset in the same step.
     """
 
     observations: dict[Any, Any]
@@ -283,6 +284,7 @@ class AgentStep(NamedTuple):
     truncateds: dict[Any, bool]
     infos: dict[Any, dict[str, Any]]
     ended: bool = False
+    reset: tuple[dict[Any, Any], dict[Any, Any]] | None = None
 
 
 class MultiAgentCalls:

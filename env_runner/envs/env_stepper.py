@@ -515,14 +515,14 @@ class MultiAgentStepper:
 
     Attributes:
         seconds: Spent in steps so far.
-        num_seeds: N, the seeds that a reset takes.
+        num_seeds: Seeds that a reset takes: N, or 1 for a vector environment.
         restarts_one: True: single environments fail, and can be made again.
     """
 
     restarts_one = True
 
     def __init__(self, env: VectorMultiAgentEnv, *, restarts: EnvRestarts) -> None:
-        self.env, self.num_seeds = env, env.num_envs
+        self.env, self.num_seeds = env, 1 if env.mode == "vector_entry_point" else env.num_envs
         self._restarts = restarts
         self.seconds = 0.0
         spaces = {agent: copy.deepcopy(space) for agent, space in env.action_spaces.items()}
@@ -549,7 +549,8 @@ class MultiAgentStepper:
         """
         if seeds is not None:
             self._action_space.seed(seed_of(np.random.SeedSequence(seeds)))
-        observations, infos, failures = self.env.try_reset(seed=seeds, mask=mask)
+        seed: Any = seeds if seeds is None or self.num_seeds > 1 else seeds[0] >> 1  # room for seed + i within 31 bits
+        observations, infos, failures = self.env.try_reset(seed=seed, mask=mask)
         for env, error in failures.items():
             observations[env], infos[env] = self.restart(env, error)
         return observations, infos

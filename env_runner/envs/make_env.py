@@ -592,7 +592,7 @@ def make_vector_multi_agent_env(
         env: A `MultiAgentEnv` class or its import path `module:Class`, a name given to `register_env`, a Gymnasium id,
             or a function of the config that makes one environment.
         num_envs: N.
-        mode: "sync", or "async" (in worker processes).
+        mode: "sync", "async" (in worker processes), or "vector_entry_point" (`env` makes a vector environment).
         env_config: Passed to the environment, as for `make_vector_env`.
         wrappers: Functions from environment to environment, applied to each single environment, the innermost first.
             Gymnasium's own wrappers are for one agent; only those that read no values work here.
@@ -617,23 +617,32 @@ def make_vector_multi_agent_env(
     if env is None:
         do = 'call .environment(make_multi_agent("CartPole-v1")), say'
         raise ConfigError("environment", expected="env", found="None", do=do)
-    if mode == "vector_entry_point":
-        raise ConfigError(
-            "gym_env_vectorize_mode",
-            expected="'sync' or 'async' for environments of several agents",
-            found="'vector_entry_point'",
-            do="let env make one environment",
-        )
     named = isinstance(env, str) and env.startswith(PETTINGZOO)
     creator = pettingzoo_creator(env) if named else _creator_of(env)
+    settings: dict[str, Any] = {"episode_end": episode_end, "name": getattr(env, "__name__", env)}
+    if mode == "vector_entry_point":
+        if wrappers or not callable(creator):
+            raise ConfigError(
+                "gym_env_vectorize_mode",
+                expected="a class or function that makes a vector environment of several agents, without wrappers",
+                found=f"'vector_entry_point' with {env!r} and {len(wrappers)} wrappers",
+                do="let env make the vector environment, or use 'sync' or 'async'",
+            )
+        with _missing_packages_named():
+            make_all = partial(_call_creator, creator, config, {"num_envs": num_envs})
+            envs = VectorMultiAgentEnv([make_all], mode=mode, **settings)
+        if envs.num_envs != num_envs:
+            envs.close()
+            found, do = f"num_envs = {envs.num_envs}", "let what makes it take num_envs"
+            raise ConfigError("num_envs_per_env_runner", expected=f"{num_envs} environments", found=found, do=do)
+        return envs
     around = _wrapper_functions(wrappers)
     make = partial(_single, env, creator, around=around, check=check_multi_agent_env, disable_env_checker=True)
     makers = [partial(make, config=own) for own in _numbered(config, num_envs)]
     _warn_of_no_limit(mode, timeout)
     with _missing_packages_named():
-        workers: dict[str, Any] = {"per_process": per_process, "timeout": timeout, "episode_end": episode_end}
-        name = getattr(env, "__name__", env)
-        return VectorMultiAgentEnv(makers, mode=mode, copy=copy, name=name, **workers)
+        workers: dict[str, Any] = {"per_process": per_process, "timeout": timeout}
+        return VectorMultiAgentEnv(makers, mode=mode, copy=copy, **workers, **settings)
 
 
 def _warn_of_no_limit(mode: str, timeout: float | None) -> None:

@@ -29,6 +29,7 @@ from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
 from ...episodes.arrays import object_leaf, owned
 from ...episodes.env_infos import ENV_INFOS
+from .agent_batches import AgentBatches
 from .env_calls import AgentStep, MultiAgentCalls, SingleAgentCalls, attribute_of, copied_info
 from .env_checks import (
     as_flag,
@@ -786,7 +787,7 @@ def _multi_agent_calls(env_fn: Callable[[], Any], copy: bool, episode_end: str) 
 
 
 _ALL = "__all__"
-_MODES = ("sync", "async")
+_MODES = ("sync", "async", "vector_entry_point")
 
 
 class VectorAgentStep(NamedTuple):
@@ -800,6 +801,7 @@ class VectorAgentStep(NamedTuple):
         infos: Info dicts.
         was_reset: bool, [N]: which environments were reset instead of stepped.
         failures: Environment -> the error that it raised; it has empty dicts, and is reset by the next step.
+        resets: Environment -> observations and infos by agent of its reset, if it ended and was reset in this step.
     """
 
     observations: list[dict[Any, Any]]
@@ -809,6 +811,7 @@ class VectorAgentStep(NamedTuple):
     infos: list[dict[Any, dict[str, Any]]]
     was_reset: np.ndarray[Any, np.dtype[np.bool_]]
     failures: dict[int, Exception]
+    resets: dict[int, tuple[dict[Any, Any], dict[Any, Any]]]
 
 
 @final
@@ -821,7 +824,8 @@ class VectorMultiAgentEnv:
 
     Args:
         env_fns: One function per environment, which makes it.
-        mode: "sync": one after the other in this process; "async": in worker processes.
+        mode: "sync": one after the other in this process; "async": in worker processes; "vector_entry_point": the one
+            function makes all of them, as a vector environment of several agents.
         copy: Whether observations are copied ("sync"). Without it, those of environments that write into the same
             arrays again are right until the next call only.
         per_process: How many environments a worker process has.
@@ -871,17 +875,20 @@ class VectorMultiAgentEnv:
                 raise ConfigError(setting, expected=f"one of {known}", found=repr(value), do=nearest(value, known))
         self.mode = mode
         self.name = "environment" if name is None else f"environment {name!r}"
-        self.closed = False
+        self.closed, env_fns = False, list(env_fns)
         makers = [partial(_multi_agent_calls, env_fn, copy, episode_end) for env_fn in env_fns]
         if not makers:
             do = "pass a list of functions, each of which makes one"
             raise ConfigError("VectorMultiAgentEnv", expected="environments", found="none", do=do)
         self.num_envs = len(makers)
-        self._envs: LocalEnvs | WorkerEnvs = LocalEnvs(makers)
+        self._envs: LocalEnvs | WorkerEnvs | AgentBatches = LocalEnvs(makers)
         if mode == "async":
             self._envs = WorkerEnvs(makers, per_process=per_process, context=context, timeout=timeout)
+        elif mode == "vector_entry_point":
+            self._envs = AgentBatches(env_fns[0], self.name, episode_end=episode_end)
         try:
             answers, failures = self._envs.start()
+            self.num_envs = len(answers) or self.num_envs
             for index, error in failures.items():
                 add_context(error, f"{self.name}, number {index} of {self.num_envs}:")
                 raise error
@@ -1056,7 +1063,7 @@ class VectorMultiAgentEnv:
             answer = answers.get(index, ({}, {}))
             if was_reset[index] or index in failures:
                 answer = AgentStep(answer[0], {}, {_ALL: False}, {_ALL: False}, answer[1], index in failures)
-            self.ended[index] = answer.ended
+            self.ended[index] = answer.ended and answer.reset is None
             self._steps[index] = 0 if was_reset[index] else self._steps[index] + 1
             rows[index] = answer
         return VectorAgentStep(
@@ -1067,6 +1074,7 @@ class VectorMultiAgentEnv:
             [row.infos for row in rows],
             was_reset,
             failures,
+            {index: row.reset for index, row in enumerate(rows) if row.reset is not None},
         )
 
     def call(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, ...]:
