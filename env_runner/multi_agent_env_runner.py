@@ -524,8 +524,9 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
             self._observe_through_pipeline(observed, explore, {})
 
     def _count(self, step: VectorAgentStep, skipped: list[int], ended: list[EndedEpisode], idle: list[int]) -> None:
-        rewards = np.array([sum(by_agent.values()) for by_agent in step.rewards], np.float64)
-        self._metrics.add(rewards, sorted({*skipped}), idle)
+        sums = (sum(by_agent.values()) for by_agent in step.rewards)  # of vectors, the sum over all objectives
+        rewards = [total.sum() if type(total) is np.ndarray else total for total in sums]
+        self._metrics.add(np.array(rewards, np.float64), sorted({*skipped}), idle)
         for env in {*range(self.num_envs)}.difference(skipped, idle):
             self._agents.add(self._recorder.episodes[env], step.observations[env])
         self._count_ends(ended)

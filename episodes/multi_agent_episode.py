@@ -9,6 +9,8 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import Any, Literal
 
+import numpy as np
+
 from epibatch.core.errors import (
     EpibatchError,
     EpisodeError,
@@ -661,7 +663,7 @@ class MultiAgentEpisode(Episode):
         """
         total = sum(segment.episode.get_return() for segment in self.segments)
         if include_hanging_rewards:
-            total += sum(float(reward) for reward in self.pending_rewards.values())
+            total += sum(float(np.sum(reward)) for reward in self.pending_rewards.values())
         return float(total)
 
     def print(self) -> None:

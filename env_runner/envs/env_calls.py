@@ -318,6 +318,7 @@ class MultiAgentCalls:
         self.env = env
         self._any_ends = episode_end == "any"
         self.memory = None  # what agents observe varies, so it is returned
+        self._reward_shape = reward_shape(env)
         self._step = f"{name_of(env)}.step()"
         self._copy = copy
         self.facts = EnvFacts(*spaces_of(env), env.render_mode, dict(env.metadata))
@@ -382,6 +383,8 @@ class MultiAgentCalls:
             )
         if _ALL not in truncateds:
             truncateds[_ALL] = False
+        if self._reward_shape:  # a step for which there comes no reward has one of this shape
+            rewards = {**dict.fromkeys(observations, np.zeros(self._reward_shape)), **rewards}
         if self._any_ends and (cause := next((kind for kind in (terminateds, truncateds) if any(kind.values())), None)):
             cause[_ALL] = True
         self._ended = self._ends(observations, terminateds, truncateds)
@@ -417,6 +420,9 @@ class MultiAgentCalls:
         if self._ragged and name == "observations":
             ragged = self._ragged
             values = {agent: ragged_row(ragged.get(agent), value, boxed=True) for agent, value in values.items()}
+        if self._reward_shape and name == "rewards":
+            shape = self._reward_shape
+            values = {agent: as_reward(f"{where}, rewards[{agent!r}]", value, shape) for agent, value in values.items()}
         checked, usual = self._checked[name], _USUAL.get(name)
         strange = usual is not None and not usual.issuperset(map(type, values.values()))
         if strange or (name == "rewards" and not _finite(values.values())):
@@ -433,7 +439,7 @@ class MultiAgentCalls:
         if name == "observations" and self._has_common:
             return dict.fromkeys(agents, value)
         if name == "rewards" and isinstance(value, (int, float, np.number, np.ndarray)):
-            return dict.fromkeys(agents, as_reward(where, value))
+            return dict.fromkeys(agents, as_reward(where, value, self._reward_shape))
         if name in ("terminateds", "truncateds") and isinstance(value, (bool, np.bool_)):
             return {_ALL: value}
         raise misfit(where, f"{name} as a dict by agent", value, _INSTEAD[name])
@@ -451,7 +457,8 @@ class MultiAgentCalls:
         if name == "observations":
             check_row(self._spaces[key], value, where)
         elif name == "rewards":
-            check_reward(where, value)
+            if not self._reward_shape:
+                check_reward(where, value)
         elif name == "infos" and not isinstance(value, dict):
             do = "return {} if there is nothing to tell, or leave the agent out"
             raise misfit(where, "an info dict", value, do)
