@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
@@ -20,11 +20,11 @@ from .acting.acting_modules import (
     sample_masked_actions_of_agents,
     spread,
 )
-from .env_runner import EnvRunner
+from .env_runner import EnvRunner, Running, evaluation_mode, explores
 from .envs.env_checks import gymnasium_mode
 from .envs.env_stepper import MultiAgentStepper
 from .envs.make_env import make_vector_multi_agent_env, wrappers_of
-from .envs.vector_envs import VectorAgentStep, VectorMultiAgentEnv
+from .envs.vector_envs import VectorAgentStep, VectorMultiAgentEnv, masks_of_agents
 from .metrics import AgentMetrics
 from .runner_config import MultiAgentRunnerConfig, config_or_settings
 
@@ -407,6 +407,50 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
             found="an environment of several agents",
             do="use sample(), and a learner pipeline or episode.get_observations() for arrays",
         )
+
+    def reset(self, *, mask: Any = None, explore: bool | str | None = None) -> None:
+        """Reset all environments, or some, or single agents in some.
+
+        Args:
+            mask: As in `EnvRunner.reset`; or a dict from agent to such a mask. These agents are truncated, and begin
+                again with the next step of their episode. Where `__all__` is True, the whole environment is reset.
+            explore: As in `EnvRunner.reset`.
+
+        Raises:
+            UnknownNameError: a mask of an agent that does not exist.
+            NotAvailableError: an environment that has no `reset_agents`.
+            RunnerError: As in `EnvRunner.reset`.
+        """
+        alone: dict[int, list[Any]] = {}
+        if isinstance(mask, Mapping):
+            agents, where = self.env.possible_agents, f"{type(self).__name__}.reset"
+            mask, alone = masks_of_agents(mask, agents, self.num_envs, where)
+        begins = self._running is Running.NONE
+        super().reset(mask=mask, explore=explore)
+        if alone and not begins:
+            with self._only_call("reset"), evaluation_mode(self.module):
+                self._reset_agents(alone, explores(explore, self.config.explore))
+
+    def _reset_agents(self, agents: dict[int, list[Any]], explore: Any) -> None:
+        """Reset agents of environments that have not ended; actions of the others are chosen before."""
+        agents = {env: names for env, names in agents.items() if not self._recorder.episodes[env].is_done}
+        masks = {agent: np.zeros(self.num_envs, np.bool_) for agent in self.env.possible_agents}
+        try:
+            self._note_skips()
+            acts = self._choose_actions(explore, self._policy.is_random, kept=range(self.num_envs))
+            for env, names in agents.items():
+                for agent in names:
+                    masks[agent][env] = True
+            self.env.reset(mask=masks)
+            for env, names in agents.items():
+                self._recorder.episodes[env].truncate(agents=names)
+                for rows in acts:
+                    rows[env] = {agent: value for agent, value in rows[env].items() if agent not in names}
+            self._recorder.observed = []
+            self._run_env_to_module(explore)
+        except BaseException:
+            self._rescue()
+            raise
 
     def _steps_counted(self) -> int:
         return self._agents.steps if self.config.count_steps_by == "agent_steps" else self._metrics.steps

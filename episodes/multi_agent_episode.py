@@ -310,22 +310,23 @@ class MultiAgentEpisode(Episode):
         step.check(f"episode {self.id_}, add_env_step")
         self._add_step(step)
 
-    def truncate(self, info: Mapping[str, Any] | None = None) -> None:
-        """End a running episode after its last env step, for a reason outside of its environment.
+    def truncate(self, info: Mapping[str, Any] | None = None, *, agents: Collection[Any] | None = None) -> None:
+        """End a running episode or some of its agents after its last env step, for a reason outside of its environment.
 
         Every agent that has not ended ends with its last observation. An action that waits for the observation after it
         is dropped, and the rewards after that action count for the episode's return only.
 
         Args:
             info: Added to the info of each of these agents' last observations.
+            agents: End these agents only; the episode goes on, and they may come back. None: all.
 
         Raises:
             EpisodeStateError: the episode has ended, or was not reset.
         """
         if self.is_done or not self._was_reset:
             raise self._not_steppable()
-        for record in self.records.values():
-            if record.live is None:
+        for agent, record in self.records.items():
+            if record.live is None or (agents is not None and agent not in agents):
                 continue
             if info:
                 single = record.live.episode
@@ -333,7 +334,7 @@ class MultiAgentEpisode(Episode):
             record.action, record.extras, record.info = NOTHING, {}, None
             record.finish(False, True, self.env_t)
             record.settle()
-        self.is_truncated = True
+        self.is_truncated = agents is None
 
     def _not_steppable(self) -> EpisodeStateError:
         if not self._was_reset:

@@ -74,6 +74,7 @@ class AgentBatches:
             if "get" in kinds:
                 _, name, arguments, keywords = next(iter(calls.values()))
                 return dict.fromkeys(calls, attribute_of(self.env, name, arguments, keywords)), {}
+            self._check_some("reset of single agents", "reset_agents" not in kinds)
             return (self._step(calls) if "step" in kinds else self._reset(calls)), {}
         except Exception as error:
             mark_environment(error)
@@ -93,7 +94,7 @@ class AgentBatches:
     def _reset(self, calls: Calls) -> dict[int, Any]:
         _, seed, options, *_ = *next(iter(calls.values())), None, None
         if len(calls) < self._count:
-            self._check_some("reset", self._mode == "disabled")
+            self._check_some("reset of some environments", self._mode == "disabled")
             mask = np.zeros(self._count, np.bool_)
             mask[list(calls)] = True
             options = {**(options or {}), "reset_mask": mask}
@@ -103,7 +104,7 @@ class AgentBatches:
         return {env: (rows[env], info_rows[env]) for env in calls}
 
     def _step(self, calls: Calls) -> dict[int, Any]:
-        self._check_some("step", len(calls) == self._count)
+        self._check_some("step of some environments", len(calls) == self._count)
         begun = [env for env, call in calls.items() if call[0] == "reset"]  # NEXT_STEP: in this step
         actions = self._joined([calls[env][1] if calls[env][0] == "step" else {} for env in range(self._count)])
         observations, rewards, *flags, infos = self._arrays("step", self.env.step(actions))
@@ -293,10 +294,10 @@ class AgentBatches:
     def _check_some(self, call: str, good: bool) -> None:
         if not good:
             raise RunnerError(
-                f"{self._where}, {call} of some environments",
+                f"{self._where}, {call}",
                 expected="a call of all of them; with autoreset mode 'disabled' some can be reset",
                 found=f"a vector environment with autoreset mode {self._mode!r}",
-                do=f"{call} all of them, or use gym_env_vectorize_mode='sync'",
+                do="reset or step all of them, or use gym_env_vectorize_mode='sync'",
             )
 
     def _misfit(self, what: str, expected: str, found: str, do: str) -> EnvironmentContractError:

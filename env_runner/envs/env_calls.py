@@ -331,6 +331,7 @@ class MultiAgentCalls:
         self._has_common_dict = self._has_common and nested
         self._checked: dict[str, set[Any]] = {name: set() for name in _FIVE}
         self._alive: set[Any] = set()
+        self._begun: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}  # agents that were reset alone
         self._ended = True  # it has to be reset first
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
@@ -340,16 +341,36 @@ class MultiAgentCalls:
             EnvironmentContractError: it returns something else than observations and infos by agent.
             SpaceError: an observation of another nesting, shape or kind than the agent's space.
         """
-        self._ended = True  # if this fails, it has to be reset again
+        self._ended, self._begun = True, ({}, {})  # if this fails, it has to be reset again
         result = self.env.reset(seed=seed, options=options)
-        where = f"{name_of(self.env)}.reset()"
-        if not isinstance(result, tuple) or len(result) != 2:
-            raise misfit(where, "two values: observations, infos", result, "return both; infos may be {}")
         self._checked["observations"].clear()
         self._alive = set(self.env.unwrapped.agents or self._spaces)
-        observations, infos = map(self._by_agent, ("observations", "infos"), result, (where, where))
+        observations, infos = self._first(f"{name_of(self.env)}.reset()", result)
         self._alive = set(observations)
         self._ended = False
+        return observations, infos
+
+    def reset_agents(self, agents: Sequence[Any]) -> tuple[Any, Any]:
+        """Reset single agents; their observations also come with the next step.
+
+        Raises:
+            NotAvailableError: the environment cannot.
+            EnvironmentContractError: it returns something else than observations and infos of these agents.
+            SpaceError: an observation of another nesting, shape or kind than the agent's space.
+        """
+        self._ended, where = True, f"{name_of(self.env)}.reset_agents()"
+        observations, infos = self._first(where, self.env.unwrapped.reset_agents(agents))
+        if observations.keys() != set(agents):
+            raise misfit(where, f"observations of agents {list(agents)}", observations, "return those of no others")
+        for begun, values in zip(self._begun, (observations, infos)):
+            begun.update(values)
+        self._ended = False
+        return observations, infos
+
+    def _first(self, where: str, result: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise misfit(where, "two values: observations, infos", result, "return both; infos may be {}")
+        observations, infos = map(self._by_agent, ("observations", "infos"), result, (where, where))
         return _owned(observations) if self._copy else observations, _copied_infos(infos)
 
     def step(self, actions: dict[Any, Any]) -> AgentStep:
@@ -374,6 +395,9 @@ class MultiAgentCalls:
             raise misfit(self._step, f"five values: {', '.join(_FIVE)}", result, do)
         values = [self._by_agent(name, value, self._step) for name, value in zip(_FIVE, result)]
         observations, rewards, terminateds, truncateds, infos = values
+        if self._begun[0]:
+            observations, infos = {**self._begun[0], **observations}, {**self._begun[1], **infos}
+            self._begun = {}, {}
         if _ALL not in terminateds:
             raise EnvironmentContractError(
                 self._step,

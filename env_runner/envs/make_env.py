@@ -706,11 +706,18 @@ class _IndependentEnvs(MultiAgentEnv):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Reset the environments of all agents."""
         super().reset(seed=seed)
-        self.agents = list(self.possible_agents)
+        self.agents, self._begun = list(self.possible_agents), []
         count = len(self.envs)
         seeds = [None] * count if seed is None else [seed_of(random_stream(seed, agent)) for agent in range(count)]
         pairs = [env.reset(seed=env_seed, options=options) for env, env_seed in zip(self.envs, seeds)]
         return {a: pair[0] for a, pair in enumerate(pairs)}, {a: pair[1] for a, pair in enumerate(pairs)}
+
+    def reset_agents(self, agents: Sequence[Any]) -> Any:
+        """Reset the environments of single agents."""
+        self._begun = list(agents)
+        self.agents = [agent for agent in self.possible_agents if agent in self.agents or agent in agents]
+        pairs = {agent: self.envs[agent].reset() for agent in agents}
+        return {agent: pair[0] for agent, pair in pairs.items()}, {agent: pair[1] for agent, pair in pairs.items()}
 
     def step(self, action_dict: dict[Any, Any]) -> Any:
         """Step the environments of the agents that act.
@@ -718,7 +725,8 @@ class _IndependentEnvs(MultiAgentEnv):
         Raises:
             EnvironmentContractError: no agent acts, or one that has ended or does not exist.
         """
-        if not action_dict or not action_dict.keys() <= set(self.agents):
+        acts, self._begun = action_dict or self._begun, []
+        if not acts or not action_dict.keys() <= set(self.agents):
             raise EnvironmentContractError(
                 f"{type(self).__name__}.step",
                 expected=f"actions of some of the agents {self.agents}",

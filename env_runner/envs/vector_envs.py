@@ -6,7 +6,7 @@ import contextlib
 import multiprocessing
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import isfinite
 from typing import Any, NamedTuple, final
@@ -23,7 +23,15 @@ from gymnasium.vector.utils import (
     read_from_shared_memory,
 )
 
-from epibatch.core.errors import ConfigError, EpibatchWarning, RunnerError, SpaceError, add_context, nearest
+from epibatch.core.errors import (
+    ConfigError,
+    EpibatchWarning,
+    RunnerError,
+    SpaceError,
+    UnknownNameError,
+    add_context,
+    nearest,
+)
 from epibatch.core.spaces import check_row, get_base_struct_from_space
 from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
@@ -405,6 +413,33 @@ def checked_mask(
             do=do,
         )
     return array
+
+
+def masks_of_agents(
+    mask: Mapping[Any, Any], agents: Sequence[Any], count: int, where: str
+) -> tuple[np.ndarray[Any, np.dtype[np.bool_]], dict[int, list[Any]]]:
+    """Return the environments that a mask by agent names as a whole, bool [N], and the agents of each of the others.
+
+    Args:
+        mask: From agent to a mask of environments; that of `__all__` has precedence over those of agents.
+        agents: All agents.
+        count: N.
+        where: The call, for messages.
+
+    Raises:
+        UnknownNameError: an agent that does not exist.
+        RunnerError: a mask that is no bool array of shape [N].
+    """
+    masks = {agent: checked_mask(each, count, f"{where} of agent {agent!r}") for agent, each in mask.items()}
+    whole = masks.pop(_ALL, np.zeros(count, np.bool_))
+    for agent in masks:
+        if agent not in agents:
+            do = nearest(str(agent), [*map(str, agents), _ALL])
+            expected = f"masks of agents among {list(agents)}, or of {_ALL!r}"
+            raise UnknownNameError(f"{where}, mask", expected=expected, found=repr(agent), do=do)
+    rest = np.flatnonzero(~whole).tolist()
+    alone = {env: [agent for agent, each in masks.items() if each[env]] for env in rest}
+    return whole, {env: names for env, names in alone.items() if names}
 
 
 def _reset_calls(
@@ -966,13 +1001,15 @@ class VectorMultiAgentEnv:
             seed: For the environment number 0, number i gets `seed + i`; or one for each of the N.
             options: Passed to the environments.
             indices: Numbers of the environments; default: all.
-            mask: The environments to reset, in another form: bool, [N].
+            mask: The environments to reset, in another form: bool, [N]. Or such a mask for each agent, in a dict: the
+                agent is reset alone, see `MultiAgentEnv.reset_agents`. Where `__all__` is True, all agents are.
 
         Returns:
             Observations and infos: a dict by agent for each environment that was reset, in the order of `indices`. With
             a mask, one for each of the N, empty for the others.
 
         Raises:
+            UnknownNameError: a mask of an agent that does not exist.
             RunnerError: closed environments, a seed or index too many or too few, a mask of another type or shape.
         """
         observations, infos, failures = self.try_reset(seed=seed, options=options, indices=indices, mask=mask)
@@ -993,9 +1030,14 @@ class VectorMultiAgentEnv:
             Observations and infos, empty for environments that failed, and the errors of these by their numbers.
         """
         listed = list(range(self.num_envs)) if indices is None else self._checked_indices(indices)
+        alone: dict[int, list[Any]] = {}
+        if isinstance(mask, Mapping):
+            mask, alone = masks_of_agents(mask, self.possible_agents, self.num_envs, f"{self.name}, reset()")
         chosen = listed if mask is None else self._chosen(mask, "reset()")
         seeds = self._seeds(seed)
-        answers, failures = self._ask({index: ("reset", seeds[index], options) for index in chosen})
+        calls = {index: ("reset_agents", agents) for index, agents in alone.items()}
+        answers, failures = self._ask({**calls, **{index: ("reset", seeds[index], options) for index in chosen}})
+        self.ended[list(failures)] = True
         for index in chosen:
             self.ended[index], self._steps[index] = index in failures, 0
         rows = [answers.get(index, ({}, {})) for index in listed]
