@@ -26,7 +26,7 @@ from .envs.env_stepper import MultiAgentStepper
 from .envs.make_env import make_vector_multi_agent_env, wrappers_of
 from .envs.vector_envs import VectorAgentStep, VectorMultiAgentEnv, masks_of_agents
 from .metrics import AgentMetrics
-from .runner_config import MultiAgentRunnerConfig, config_or_settings
+from .runner_config import MultiAgentRunnerConfig, check_batch_size, config_or_settings
 
 __all__ = ["MultiAgentEnvRunner", "MultiAgentRecorder"]
 
@@ -353,6 +353,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
     def make_env(self) -> VectorMultiAgentEnv:
         """Make the environments."""
         config = self.config
+        check_batch_size(config)
         return make_vector_multi_agent_env(
             config.env,
             config.num_envs_per_env_runner,
@@ -446,8 +447,6 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
                 self._recorder.episodes[env].truncate(agents=names)
                 for rows in acts:
                     rows[env] = {agent: value for agent, value in rows[env].items() if agent not in names}
-            self._recorder.observed = []
-            self._run_env_to_module(explore)
         except BaseException:
             self._rescue()
             raise
@@ -502,9 +501,14 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
                 for rows, rows_before in zip(acts, before):
                     rows[env] = rows_before[env]
         self._pending.chosen = (acts, kept) if kept else None
+        if kept:
+            self._pending.envs, self._pending.batch, self._agents_to_act = [], {}, []
         return acts
 
     def _take_step(self, explore: bool, random_actions: bool, mask: np.ndarray[Any, np.dtype[np.bool_]] | None) -> int:
+        if self.config.gym_env_batch_size is not None:
+            acts = self._choose_actions(explore, random_actions, kept=range(self.num_envs))
+            mask = self._stepper.exchange(acts.for_env, mask, self.config.gym_env_batch_size)
         idle = [] if mask is None else np.flatnonzero(~mask).tolist()
         acts = self._choose_actions(explore, random_actions, kept=idle)
         step = self._stepper.step(acts.for_env, mask)

@@ -939,7 +939,8 @@ class VectorMultiAgentEnv:
         self.render_mode = facts[0].render_mode
         self.metadata = {**facts[0].metadata, "autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
         self.ended = np.ones(self.num_envs, np.bool_)
-        self._steps = [0] * self.num_envs  # of the episodes
+        self._counts = [0] * self.num_envs  # steps of the episodes
+        self._sent: dict[int, tuple[Any, ...]] = {}  # calls whose results were not received
 
     @property
     def envs(self) -> list[Any]:
@@ -1039,7 +1040,7 @@ class VectorMultiAgentEnv:
         answers, failures = self._ask({**calls, **{index: ("reset", seeds[index], options) for index in chosen}})
         self.ended[list(failures)] = True
         for index in chosen:
-            self.ended[index], self._steps[index] = index in failures, 0
+            self.ended[index], self._counts[index] = index in failures, 0
         rows = [answers.get(index, ({}, {})) for index in listed]
         return [row[0] for row in rows], [row[1] for row in rows], failures
 
@@ -1056,7 +1057,7 @@ class VectorMultiAgentEnv:
         answers, failures = self._envs.ask({index: ("reset", seed)})
         if failures:
             raise failures[index]
-        self.ended[index], self._steps[index] = False, 0
+        self.ended[index], self._counts[index] = False, 0
         observations, infos = answers[index]
         return observations, infos
 
@@ -1092,21 +1093,69 @@ class VectorMultiAgentEnv:
             RunnerError: closed environments, not one dict per environment, or a mask of another type or shape.
         """
         self._check_actions(actions)
-        chosen: Sequence[int] = range(self.num_envs)
-        was_reset = self.ended.copy()
-        if mask is not None:
-            chosen = self._chosen(mask, "step()")
-            was_reset &= mask
+        chosen = range(self.num_envs) if mask is None else self._chosen(mask, "step()")
+        calls = self._steps(actions, chosen)
+        return self._result(calls, *self._ask(calls))
+
+    def _steps(self, actions: Sequence[dict[Any, Any]], chosen: Sequence[int]) -> dict[int, tuple[Any, ...]]:
+        """Return the calls of a step of some environments: those of ended ones are resets."""
+        calls = {i: ("reset", None, None) if self.ended[i] else ("step", actions[i]) for i in chosen}
         self.ended[chosen] = True  # Ctrl-C from here on: an interrupted step is not recorded
-        calls = {i: ("reset", None, None) if was_reset[i] else ("step", actions[i]) for i in chosen}
-        answers, failures = self._ask(calls)
+        return calls
+
+    @property
+    def at_work(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """The environments that `exchange` has sent actions to and that have not answered, bool [N]."""
+        at_work = np.zeros(self.num_envs, np.bool_)
+        at_work[list(self._sent)] = True
+        return at_work
+
+    def exchange(
+        self, actions: Sequence[dict[Any, Any]], mask: Any = None, count: int = 1
+    ) -> tuple[VectorAgentStep, np.ndarray[Any, np.dtype[np.bool_]]]:
+        """Send actions to environments in processes, and return the results of those that answer first.
+
+        Args:
+            actions: For each environment a dict of the acting agents' actions.
+            mask: The environments to step: bool, [N]; None: all that are not at work, nor beside one in its process.
+            count: Wait for so many, or for all at work if these are fewer.
+
+        Returns:
+            The values of `try_step`, and the environments that they are about: bool, [N]. Others have empty dicts.
+
+        Raises:
+            RunnerError: environments that are not in processes of their own; or as `try_step`.
+        """
+        self._check_actions(actions)
+        if not isinstance(self._envs, WorkerEnvs):
+            found = f"mode={self.mode!r}"
+            raise RunnerError(
+                f"{self.name}, exchange()", expected="mode='async'", found=found, do="use this mode, or step()"
+            )
+        busy = self._envs.together(self._sent)
+        chosen = range(self.num_envs) if mask is None else self._chosen(mask, "exchange()")
+        calls = self._steps(actions, [env for env in chosen if env not in busy])
+        if calls:
+            self._envs.send(calls)
+            self._sent.update(calls)
+        answers, failures = self._envs.receive(self._envs.ready(count))
+        done = {env: self._sent.pop(env) for env in sorted([*answers, *failures])}
+        answered = np.zeros(self.num_envs, np.bool_)
+        answered[list(done)] = True
+        return self._result(done, answers, self._named(done, failures)), answered
+
+    def _result(
+        self, calls: dict[int, tuple[Any, ...]], answers: dict[int, Any], failures: dict[int, Exception]
+    ) -> VectorAgentStep:
+        was_reset = np.zeros(self.num_envs, np.bool_)
+        was_reset[[index for index, call in calls.items() if call[0] == "reset"]] = True
         rows = [AgentStep({}, {}, {_ALL: False}, {_ALL: False}, {}, False)] * self.num_envs
-        for index in chosen:
+        for index in calls:
             answer = answers.get(index, ({}, {}))
             if was_reset[index] or index in failures:
                 answer = AgentStep(answer[0], {}, {_ALL: False}, {_ALL: False}, answer[1], index in failures)
             self.ended[index] = answer.ended and answer.reset is None
-            self._steps[index] = 0 if was_reset[index] else self._steps[index] + 1
+            self._counts[index] = 0 if was_reset[index] else self._counts[index] + 1
             rows[index] = answer
         return VectorAgentStep(
             [row.observations for row in rows],
@@ -1130,6 +1179,9 @@ class VectorMultiAgentEnv:
         Raises:
             RunnerError: closed environments, or a worker process that has ended.
         """
+        if self._sent:
+            found = f"environments {sorted(self._sent)} at work on exchange()"
+            raise RunnerError(f"{self.name}, call()", expected="all have answered", found=found, do="step all of them")
         call = ("get", CloudpickleWrapper(name) if callable(name) else name, args, kwargs)
         answers, failures = self._ask(dict.fromkeys(range(self.num_envs), call))
         _raise_first(failures)
@@ -1150,15 +1202,22 @@ class VectorMultiAgentEnv:
         """Call environments, in parallel if possible; return their results, and the errors of those that fail."""
         if self.closed:
             raise RunnerError(self.name, expected="environments to call", found="closed ones", do="make new ones")
+        if self._sent and isinstance(self._envs, WorkerEnvs):  # results of steps that nobody waits for
+            self._envs.receive(self._envs.ready(len(self._sent)))
+            self._sent.clear()
         answers, failures = self._envs.ask(calls)
+        return answers, self._named(calls, failures)
+
+    def _named(self, calls: dict[int, tuple[Any, ...]], failures: dict[int, Exception]) -> dict[int, Exception]:
+        """Return failures of calls, which name the environment and the call."""
         for index, error in failures.items():
             call, where = calls[index], f"{self.name}, number {index} of {self.num_envs},"
             if call[0] == "step":
-                what = f"{self._steps[index]} steps into its episode, failed in step() with actions {call[1]}:"
+                what = f"{self._counts[index]} steps into its episode, failed in step() with actions {call[1]}:"
             else:
                 what = f"failed in {getattr(call[1], 'fn', call[1]) if call[0] == 'get' else call[0]}():"
             add_context(error, f"{where} {what}")
-        return answers, failures
+        return failures
 
     def _check_actions(self, actions: Any) -> None:
         right = isinstance(actions, (list, tuple)) and len(actions) == self.num_envs
