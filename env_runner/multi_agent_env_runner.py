@@ -9,6 +9,7 @@ import numpy as np
 
 from epibatch.core.errors import ConfigError, NotAvailableError, RunnerError, UnknownNameError, add_context, nearest
 from epibatch.core.metrics import WEIGHTS_SEQ_NO
+from epibatch.core.runtime import evaluation_mode
 
 from ..connectors.authoring.column_transform import acted_at_random
 from ..episodes.multi_agent_episode import MultiAgentEpisode
@@ -17,16 +18,18 @@ from .acting.acting_modules import (
     ToAct,
     act_for_agents,
     copied_actions,
+    explores,
     sample_masked_actions_of_agents,
     spread,
 )
-from .env_runner import EnvRunner, Running, evaluation_mode, explores
+from .env_runner import EnvRunner
 from .envs.env_checks import gymnasium_mode
 from .envs.env_stepper import MultiAgentStepper
 from .envs.make_env import make_vector_multi_agent_env, wrappers_of
 from .envs.vector_envs import VectorAgentStep, VectorMultiAgentEnv, masks_of_agents
 from .metrics import AgentMetrics
 from .runner_config import MultiAgentRunnerConfig, check_batch_size, config_or_settings
+from .runner_state import Running
 
 __all__ = ["MultiAgentEnvRunner", "MultiAgentRecorder"]
 

@@ -59,7 +59,8 @@ class AgentBatches:
             space.seed(0)
         self._spare = {agent: space.sample() for agent, space in drawn.items()}  # of agents that do not act
         self._alive = np.zeros((self._count, len(self.agents)), np.bool_)
-        facts = EnvFacts(*spaces, getattr(env, "render_mode", None), dict(getattr(env, "metadata", None) or {}))
+        metadata = dict(getattr(env, "metadata", None) or {})
+        facts = EnvFacts(spaces[0], spaces[1], getattr(env, "render_mode", None), metadata)
         return dict.fromkeys(range(self._count), facts), {}
 
     def ask(self, calls: Calls) -> Answers:
@@ -132,14 +133,8 @@ class AgentBatches:
                     kind.update({agent: True for i, agent in enumerate(self.agents) if flag[env, i] and before[env, i]})
                 if self._any_ends and (cause := next((kind for kind in kinds if any(kind.values())), None)):
                     cause[_ALL] = True
-            answers[env] = AgentStep(
-                seen[env],
-                paid[env],
-                *kinds,
-                info_rows[env],
-                bool(over[env]),
-                resets.get(env),  # type: ignore[arg-type]
-            )
+            own = kinds[0], kinds[1], info_rows[env]
+            answers[env] = AgentStep(seen[env], paid[env], *own, bool(over[env]), resets.get(env))
         return answers
 
     def _resets(
@@ -322,7 +317,7 @@ def _agents_and_spaces(env: Any, where: str) -> tuple[list[Any], bool, list[dict
         getattr(env, f"{kind}_spaces", None) or getattr(env, f"single_{kind}_space", None)
         for kind in ("observation", "action")
     ]
-    of_each = [getattr(spaces, "spaces", spaces) for spaces in given]
+    of_each: Any = [getattr(spaces, "spaces", spaces) for spaces in given]
     by_agent = all(isinstance(spaces, Mapping) and (not agents or {*agents} == spaces.keys()) for spaces in of_each)
     if not by_agent and not (agents and all(isinstance(space, gym.Space) for space in given)):
         raise ConfigError(

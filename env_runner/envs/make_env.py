@@ -698,6 +698,7 @@ class _IndependentEnvs(MultiAgentEnv):
         ]
         self.possible_agents = list(range(count))
         self.agents = list(range(count))
+        self._begun: list[Any] = []  # reset alone since the last step
         self.observation_spaces = {agent: item.observation_space for agent, item in enumerate(self.envs)}
         self.action_spaces = {agent: item.action_space for agent, item in enumerate(self.envs)}
         self.metadata = dict(self.envs[0].metadata)
