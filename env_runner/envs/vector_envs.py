@@ -1202,7 +1202,7 @@ class VectorMultiAgentEnv:
         """Call environments, in parallel if possible; return their results, and the errors of those that fail."""
         if self.closed:
             raise RunnerError(self.name, expected="environments to call", found="closed ones", do="make new ones")
-        if self._sent and isinstance(self._envs, WorkerEnvs):  # results of steps that nobody waits for
+        if self._sent and isinstance(self._envs, WorkerEnvs):  # results of steps that are not needed
             self._envs.receive(self._envs.ready(len(self._sent)))
             self._sent.clear()
         answers, failures = self._envs.ask(calls)
