@@ -16,6 +16,7 @@ from .actions.epsilon_greedy import EpsilonGreedy as EpsilonGreedy
 from .actions.project_discrete_actions import ProjectDiscreteActions as ProjectDiscreteActions
 from .authoring.column_transform import Undo as Undo
 from .columnar_piece import Piece as Piece
+from .columns.batch_axes import BatchAxes as BatchAxes
 from .columns.cast_columns import CastColumns as CastColumns
 from .columns.check_finite import CheckFinite as CheckFinite
 from .columns.hash_columns import HashColumns as HashColumns

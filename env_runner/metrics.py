@@ -176,7 +176,7 @@ class AgentMetrics:
         totals, self._earlier[env] = self._earlier[env], _Totals()
         totals.take(chunk)
         for agent, reward in chunk.pending_rewards.items() if chunk.is_done else ():
-            totals.returns[agent] += float(reward)
+            totals.returns[agent] += float(np.sum(reward))
         modules: defaultdict[str, float] = defaultdict(float)
         for agent, value in totals.returns.items():
             if not (value or totals.steps.get(agent)):

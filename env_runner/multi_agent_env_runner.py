@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 
 from epibatch.core.errors import ConfigError, NotAvailableError, RunnerError, UnknownNameError, add_context, nearest
 from epibatch.core.metrics import WEIGHTS_SEQ_NO
+from epibatch.core.runtime import evaluation_mode
 
 from ..connectors.authoring.column_transform import acted_at_random
 from ..episodes.multi_agent_episode import MultiAgentEpisode
@@ -17,6 +18,7 @@ from .acting.acting_modules import (
     ToAct,
     act_for_agents,
     copied_actions,
+    explores,
     sample_masked_actions_of_agents,
     spread,
 )
@@ -24,9 +26,10 @@ from .env_runner import EnvRunner
 from .envs.env_checks import gymnasium_mode
 from .envs.env_stepper import MultiAgentStepper
 from .envs.make_env import make_vector_multi_agent_env, wrappers_of
-from .envs.vector_envs import VectorAgentStep, VectorMultiAgentEnv
+from .envs.vector_envs import VectorAgentStep, VectorMultiAgentEnv, masks_of_agents
 from .metrics import AgentMetrics
-from .runner_config import MultiAgentRunnerConfig, config_or_settings
+from .runner_config import MultiAgentRunnerConfig, check_batch_size, config_or_settings
+from .runner_state import Running
 
 __all__ = ["MultiAgentEnvRunner", "MultiAgentRecorder"]
 
@@ -108,6 +111,17 @@ class MultiAgentRecorder:
         self.episodes = [episodes[env] for env in range(self.num_envs)]
         self.observed = [env for env in envs if observations[env]]
 
+    def begin(self, env: int, observations: dict[Any, Any], infos: dict[Any, Any]) -> None:
+        """Begin the next episode of an environment that ended and was reset in the same step.
+
+        Args:
+            env: Its number.
+            observations: Reset observations, by agent.
+            infos: Their infos.
+        """
+        self.episodes[env] = self._begun(env, observations, infos)
+        self.observed = sorted({*self.observed, env} if observations else {*self.observed}.difference([env]))
+
     def _begun(self, env: int, observations: dict[Any, Any], infos: dict[Any, Any]) -> MultiAgentEpisode:
         episode = self._coming.pop(env) if env in self._coming else self._new_episode()
         episode.add_env_reset(observations=observations, infos=infos)
@@ -183,8 +197,7 @@ class MultiAgentRecorder:
             The episode that was truncated, if it has steps; those may all be in earlier chunks.
         """
         episode, since = self.episodes[env], self._since[env]
-        self.episodes[env] = self._begun(env, observations, infos)
-        self.observed = sorted({*self.observed, env} if observations else {*self.observed}.difference([env]))
+        self.begin(env, observations, infos)
         if info is None or episode.is_done or episode.env_t == since:
             return []
         episode.truncate(info)
@@ -343,6 +356,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
     def make_env(self) -> VectorMultiAgentEnv:
         """Make the environments."""
         config = self.config
+        check_batch_size(config)
         return make_vector_multi_agent_env(
             config.env,
             config.num_envs_per_env_runner,
@@ -398,6 +412,48 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
             do="use sample(), and a learner pipeline or episode.get_observations() for arrays",
         )
 
+    def reset(self, *, mask: Any = None, explore: bool | str | None = None) -> None:
+        """Reset all environments, or some, or single agents in some.
+
+        Args:
+            mask: As in `EnvRunner.reset`; or a dict from agent to such a mask. These agents are truncated, and begin
+                again with the next step of their episode. Where `__all__` is True, the whole environment is reset.
+            explore: As in `EnvRunner.reset`.
+
+        Raises:
+            UnknownNameError: a mask of an agent that does not exist.
+            NotAvailableError: an environment that has no `reset_agents`.
+            RunnerError: As in `EnvRunner.reset`.
+        """
+        alone: dict[int, list[Any]] = {}
+        if isinstance(mask, Mapping):
+            agents, where = self.env.possible_agents, f"{type(self).__name__}.reset"
+            mask, alone = masks_of_agents(mask, agents, self.num_envs, where)
+        begins = self._running is Running.NONE
+        super().reset(mask=mask, explore=explore)
+        if alone and not begins:
+            with self._only_call("reset"), evaluation_mode(self.module):
+                self._reset_agents(alone, explores(explore, self.config.explore))
+
+    def _reset_agents(self, agents: dict[int, list[Any]], explore: Any) -> None:
+        """Reset agents of environments that have not ended; actions of the others are chosen before."""
+        agents = {env: names for env, names in agents.items() if not self._recorder.episodes[env].is_done}
+        masks = {agent: np.zeros(self.num_envs, np.bool_) for agent in self.env.possible_agents}
+        try:
+            self._note_skips()
+            acts = self._choose_actions(explore, self._policy.is_random, kept=range(self.num_envs))
+            for env, names in agents.items():
+                for agent in names:
+                    masks[agent][env] = True
+            self.env.reset(mask=masks)
+            for env, names in agents.items():
+                self._recorder.episodes[env].truncate(agents=names)
+                for rows in acts:
+                    rows[env] = {agent: value for agent, value in rows[env].items() if agent not in names}
+        except BaseException:
+            self._rescue()
+            raise
+
     def _steps_counted(self) -> int:
         return self._agents.steps if self.config.count_steps_by == "agent_steps" else self._metrics.steps
 
@@ -448,9 +504,14 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
                 for rows, rows_before in zip(acts, before):
                     rows[env] = rows_before[env]
         self._pending.chosen = (acts, kept) if kept else None
+        if kept:
+            self._pending.envs, self._pending.batch, self._agents_to_act = [], {}, []
         return acts
 
     def _take_step(self, explore: bool, random_actions: bool, mask: np.ndarray[Any, np.dtype[np.bool_]] | None) -> int:
+        if self.config.gym_env_batch_size is not None:
+            acts = self._choose_actions(explore, random_actions, kept=range(self.num_envs))
+            mask = self._stepper.exchange(acts.for_env, mask, self.config.gym_env_batch_size)
         idle = [] if mask is None else np.flatnonzero(~mask).tolist()
         acts = self._choose_actions(explore, random_actions, kept=idle)
         step = self._stepper.step(acts.for_env, mask)
@@ -462,10 +523,16 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
             self._recorder.begin_split(self._soft_horizon)
         if left:
             self._fail(next(iter(left.values())), [*ended, *self._split()], cut, explore)
+        if step.resets:
+            self._observe_ended(ended, explore)
+            for env, reset_values in step.resets.items():
+                self._recorder.begin(env, *reset_values)
         self._run_env_to_module(explore)
         split = self._split()  # after the pipeline, as agents that end in this step are not in the next episodes
         restarted = {*failures}.difference(reset)
-        self._callbacks.stepped(ended, reset, begun=False, idle=idle, cut=cut, restarted=restarted, split=split)
+        self._callbacks.stepped(
+            ended, reset, begun=bool(step.resets), idle=idle, cut=cut, restarted=restarted, split=split
+        )
         self._see_that_somebody_acts()
         return sum(len(item.episode) > 0 for item in cut) + len(ended) + len(split)
 
@@ -508,8 +575,9 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
             self._observe_through_pipeline(observed, explore, {})
 
     def _count(self, step: VectorAgentStep, skipped: list[int], ended: list[EndedEpisode], idle: list[int]) -> None:
-        rewards = np.array([sum(by_agent.values()) for by_agent in step.rewards], np.float64)
-        self._metrics.add(rewards, sorted({*skipped}), idle)
+        sums = (sum(by_agent.values()) for by_agent in step.rewards)  # of vectors, the sum over all objectives
+        rewards = [total.sum() if type(total) is np.ndarray else total for total in sums]
+        self._metrics.add(np.array(rewards, np.float64), sorted({*skipped}), idle)
         for env in {*range(self.num_envs)}.difference(skipped, idle):
             self._agents.add(self._recorder.episodes[env], step.observations[env])
         self._count_ends(ended)

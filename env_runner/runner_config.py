@@ -11,7 +11,7 @@ import numpy as np
 from torch import nn
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.errors import RunnerArgumentError, nearest
+from epibatch.core.errors import ConfigError, RunnerArgumentError, nearest
 from epibatch.core.rl_module.recurrent_module import DefaultRecurrentModule
 from epibatch.core.rl_module.rl_module import MultiRLModuleSpec, RLModule, RLModuleSpec
 
@@ -320,6 +320,22 @@ def config_or_settings(
             do="set them in the config, or leave it out",
         )
     return config
+
+
+def check_batch_size(config: AnyRunnerConfig) -> None:
+    """Check that a runner's environments can answer one by one, if its config says for how many of them to wait.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    mode, autoreset = config.gym_env_vectorize_mode, config.gym_env_autoreset_mode
+    if config.gym_env_batch_size is not None and (mode != "async" or autoreset == "disabled"):
+        raise ConfigError(
+            "gym_env_batch_size",
+            expected='gym_env_vectorize_mode="async", and autoreset mode next_step or same_step',
+            found=f"{mode}, {autoreset or 'next_step'}",
+            do="set these, or leave gym_env_batch_size out",
+        )
 
 
 def _one_module(agent_id: Any, episode: Any = None, **kwargs: Any) -> str:

@@ -25,7 +25,7 @@ from .acting.acting_modules import act, explores, sample_masked_actions
 from .env_runner import EnvRunner, is_amount
 from .envs.env_checks import has_objects
 from .envs.env_stepper import EnvStepper, VectorStep
-from .runner_config import RunnerConfig, config_or_settings
+from .runner_config import RunnerConfig, check_batch_size, config_or_settings
 from .runner_state import Running
 
 __all__ = ["SingleAgentEnvRunner"]
@@ -87,13 +87,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
                 do="set missing_final_obs='keep' for the observation before, or 'nan', 'zero' or a number",
             )
         mode, autoreset = config.gym_env_vectorize_mode, config.gym_env_autoreset_mode
-        if config.gym_env_batch_size is not None and (mode != "async" or autoreset == "disabled"):
-            raise ConfigError(
-                "gym_env_batch_size",
-                expected='gym_env_vectorize_mode="async", and autoreset mode next_step or same_step',
-                found=f"{mode}, {autoreset or 'next_step'}",
-                do="set these, or leave gym_env_batch_size out",
-            )
+        check_batch_size(config)
         return self._make_vector_env(mode, autoreset)
 
     def make_module(self) -> Any:

@@ -9,6 +9,8 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import Any, Literal
 
+import numpy as np
+
 from epibatch.core.errors import (
     EpibatchError,
     EpisodeError,
@@ -308,22 +310,23 @@ class MultiAgentEpisode(Episode):
         step.check(f"episode {self.id_}, add_env_step")
         self._add_step(step)
 
-    def truncate(self, info: Mapping[str, Any] | None = None) -> None:
-        """End a running episode after its last env step, for a reason outside of its environment.
+    def truncate(self, info: Mapping[str, Any] | None = None, *, agents: Collection[Any] | None = None) -> None:
+        """End a running episode or some of its agents after its last env step, for a reason outside of its environment.
 
         Every agent that has not ended ends with its last observation. An action that waits for the observation after it
         is dropped, and the rewards after that action count for the episode's return only.
 
         Args:
             info: Added to the info of each of these agents' last observations.
+            agents: End these agents only; the episode goes on, and they may come back. None: all.
 
         Raises:
             EpisodeStateError: the episode has ended, or was not reset.
         """
         if self.is_done or not self._was_reset:
             raise self._not_steppable()
-        for record in self.records.values():
-            if record.live is None:
+        for agent, record in self.records.items():
+            if record.live is None or (agents is not None and agent not in agents):
                 continue
             if info:
                 single = record.live.episode
@@ -331,7 +334,7 @@ class MultiAgentEpisode(Episode):
             record.action, record.extras, record.info = NOTHING, {}, None
             record.finish(False, True, self.env_t)
             record.settle()
-        self.is_truncated = True
+        self.is_truncated = agents is None
 
     def _not_steppable(self) -> EpisodeStateError:
         if not self._was_reset:
@@ -661,7 +664,7 @@ class MultiAgentEpisode(Episode):
         """
         total = sum(segment.episode.get_return() for segment in self.segments)
         if include_hanging_rewards:
-            total += sum(float(reward) for reward in self.pending_rewards.values())
+            total += sum(float(np.sum(reward)) for reward in self.pending_rewards.values())
         return float(total)
 
     def print(self) -> None:

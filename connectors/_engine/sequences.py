@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ConfigError, PipelineError
+from epibatch.core.errors import ConfigError
 from epibatch.core.padding import SequenceLayout
 from epibatch.core.rl_module.module_facts import SequenceSettings, sequence_settings
 from epibatch.core.sequence_ends import (
@@ -64,7 +64,6 @@ def layout_of(group: ChunkGroup, steps: int | None = None) -> SequenceLayout:
 
     Raises:
         ConfigError: the module's settings are wrong.
-        PipelineError: random sub-sequences of chunks that have a bootstrap row.
     """
     cached, counts = group.sequences, group.counts
     if cached is not None and (cached.counts is counts or np.array_equal(cached.counts, counts)):
@@ -145,12 +144,6 @@ def _layout(group: ChunkGroup, steps: int | None) -> SequenceLayout:
 
 
 def _random(group: ChunkGroup, cut: RandomCut) -> SequenceLayout:
-    if group.plus_one:
-        raise PipelineError(
-            "RandomSubsequences",
-            expected="chunks without a bootstrap row, of which every part is as good as another",
-            found="AddOneTsToEpisodesAndTruncate, as PPO puts it before its advantages",
-            do="leave RandomSubsequences out; advantages need whole chunks",
-        )
     settings = cut.settings(group.rl_module)
-    return random_layout(group.counts, settings.max_seq_len, cut.draws, burn_in=settings.burn_in, short=cut.short)
+    own: dict[str, Any] = {"burn_in": settings.burn_in, "short": cut.short, "bootstrapped": group.plus_one}
+    return random_layout(group.counts, settings.max_seq_len, cut.draws, **own)

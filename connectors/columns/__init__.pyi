@@ -1,5 +1,6 @@
 # `make generated` writes the pieces that this package defines; other names are kept.
 
+from .batch_axes import BatchAxes as BatchAxes
 from .cast_columns import CastColumns as CastColumns
 from .check_finite import CheckFinite as CheckFinite
 from .hash_columns import HashColumns as HashColumns

@@ -236,7 +236,7 @@ def _real_rows(piece: str, batch: dict[str, Any], group: ChunkGroup, shape: Any)
             expected=f"all {layout.num_rows} rows of the chunks, whose rewards add up",
             found=f"{len(rows)} rows: the others were left out when sequences were made",
             do="put AddOneTsToEpisodesAndTruncate before it, with which rows that sequence_end 'drop' or 'truncate' "
-            "leaves out stay without loss; and leave RandomSubsequences out",
+            "or RandomSubsequences leaves out stay without loss",
         )
     return rows
 

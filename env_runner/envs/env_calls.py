@@ -275,7 +275,8 @@ class AgentStep(NamedTuple):
         terminateds: Flags, `__all__` among them.
         truncateds: The same.
         infos: Info dicts.
-        ended: True if the environment must be reset before the next step.
+        ended: True if the environment ended.
+        reset: Observations and infos by agent, if it was reset in the same step.
     """
 
     observations: dict[Any, Any]
@@ -284,6 +285,7 @@ class AgentStep(NamedTuple):
     truncateds: dict[Any, bool]
     infos: dict[Any, dict[str, Any]]
     ended: bool = False
+    reset: tuple[dict[Any, Any], dict[Any, Any]] | None = None
 
 
 class MultiAgentCalls:
@@ -317,6 +319,7 @@ class MultiAgentCalls:
         self.env = env
         self._any_ends = episode_end == "any"
         self.memory = None  # what agents observe varies, so it is returned
+        self._reward_shape = reward_shape(env)
         self._step = f"{name_of(env)}.step()"
         self._copy = copy
         self.facts = EnvFacts(*spaces_of(env), env.render_mode, dict(env.metadata))
@@ -331,6 +334,7 @@ class MultiAgentCalls:
         self._has_common_dict = self._has_common and nested
         self._checked: dict[str, set[Any]] = {name: set() for name in _FIVE}
         self._alive: set[Any] = set()
+        self._begun: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}  # agents that were reset alone
         self._ended = True  # it has to be reset first
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
@@ -340,16 +344,36 @@ class MultiAgentCalls:
             EnvironmentContractError: it returns something else than observations and infos by agent.
             SpaceError: an observation of another nesting, shape or kind than the agent's space.
         """
-        self._ended = True  # if this fails, it has to be reset again
+        self._ended, self._begun = True, ({}, {})  # if this fails, it has to be reset again
         result = self.env.reset(seed=seed, options=options)
-        where = f"{name_of(self.env)}.reset()"
-        if not isinstance(result, tuple) or len(result) != 2:
-            raise misfit(where, "two values: observations, infos", result, "return both; infos may be {}")
         self._checked["observations"].clear()
         self._alive = set(self.env.unwrapped.agents or self._spaces)
-        observations, infos = map(self._by_agent, ("observations", "infos"), result, (where, where))
+        observations, infos = self._first(f"{name_of(self.env)}.reset()", result)
         self._alive = set(observations)
         self._ended = False
+        return observations, infos
+
+    def reset_agents(self, agents: Sequence[Any]) -> tuple[Any, Any]:
+        """Reset single agents; their observations also come with the next step.
+
+        Raises:
+            NotAvailableError: the environment cannot.
+            EnvironmentContractError: it returns something else than observations and infos of these agents.
+            SpaceError: an observation of another nesting, shape or kind than the agent's space.
+        """
+        self._ended, where = True, f"{name_of(self.env)}.reset_agents()"
+        observations, infos = self._first(where, self.env.unwrapped.reset_agents(agents))
+        if observations.keys() != set(agents):
+            raise misfit(where, f"observations of agents {list(agents)}", observations, "return those of no others")
+        for begun, values in zip(self._begun, (observations, infos)):
+            begun.update(values)
+        self._ended = False
+        return observations, infos
+
+    def _first(self, where: str, result: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise misfit(where, "two values: observations, infos", result, "return both; infos may be {}")
+        observations, infos = map(self._by_agent, ("observations", "infos"), result, (where, where))
         return _owned(observations) if self._copy else observations, _copied_infos(infos)
 
     def step(self, actions: dict[Any, Any]) -> AgentStep:
@@ -376,6 +400,9 @@ class MultiAgentCalls:
             raise misfit(self._step, f"five values: {', '.join(_FIVE)}", result, do)
         values = [self._by_agent(name, value, self._step) for name, value in zip(_FIVE, result)]
         observations, rewards, terminateds, truncateds, infos = values
+        if self._begun[0]:
+            observations, infos = {**self._begun[0], **observations}, {**self._begun[1], **infos}
+            self._begun = {}, {}
         if _ALL not in terminateds:
             raise EnvironmentContractError(
                 self._step,
@@ -385,6 +412,8 @@ class MultiAgentCalls:
             )
         if _ALL not in truncateds:
             truncateds[_ALL] = False
+        if self._reward_shape:  # a step for which there comes no reward has one of this shape
+            rewards = {**dict.fromkeys(observations, np.zeros(self._reward_shape)), **rewards}
         if self._any_ends and (cause := next((kind for kind in (terminateds, truncateds) if any(kind.values())), None)):
             cause[_ALL] = True
         self._ended = self._ends(observations, terminateds, truncateds)
@@ -420,6 +449,9 @@ class MultiAgentCalls:
         if self._ragged and name == "observations":
             ragged = self._ragged
             values = {agent: ragged_row(ragged.get(agent), value, boxed=True) for agent, value in values.items()}
+        if self._reward_shape and name == "rewards":
+            shape = self._reward_shape
+            values = {agent: as_reward(f"{where}, rewards[{agent!r}]", value, shape) for agent, value in values.items()}
         checked, usual = self._checked[name], _USUAL.get(name)
         strange = usual is not None and not usual.issuperset(map(type, values.values()))
         if strange or (name == "rewards" and not _finite(values.values())):
@@ -436,7 +468,7 @@ class MultiAgentCalls:
         if name == "observations" and self._has_common:
             return dict.fromkeys(agents, value)
         if name == "rewards" and isinstance(value, (int, float, np.number, np.ndarray)):
-            return dict.fromkeys(agents, as_reward(where, value))
+            return dict.fromkeys(agents, as_reward(where, value, self._reward_shape))
         if name in ("terminateds", "truncateds") and isinstance(value, (bool, np.bool_)):
             return {_ALL: value}
         raise misfit(where, f"{name} as a dict by agent", value, _INSTEAD[name])
@@ -454,7 +486,8 @@ class MultiAgentCalls:
         if name == "observations":
             check_row(self._spaces[key], value, where)
         elif name == "rewards":
-            check_reward(where, value)
+            if not self._reward_shape:
+                check_reward(where, value)
         elif name == "infos" and not isinstance(value, dict):
             do = "return {} if there is nothing to tell, or leave the agent out"
             raise misfit(where, "an info dict", value, do)

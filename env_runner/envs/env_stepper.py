@@ -515,15 +515,16 @@ class MultiAgentStepper:
 
     Attributes:
         seconds: Spent in steps so far.
-        num_seeds: N, the seeds that a reset takes.
+        num_seeds: Seeds that a reset takes: N, or 1 for a vector environment.
         restarts_one: True: single environments fail, and can be made again.
     """
 
     restarts_one = True
 
     def __init__(self, env: VectorMultiAgentEnv, *, restarts: EnvRestarts) -> None:
-        self.env, self.num_seeds = env, env.num_envs
+        self.env, self.num_seeds = env, 1 if env.mode == "vector_entry_point" else env.num_envs
         self._restarts = restarts
+        self._received: VectorAgentStep | None = None
         self.seconds = 0.0
         spaces = {agent: copy.deepcopy(space) for agent, space in env.action_spaces.items()}
         self._action_space = gym.spaces.Dict(spaces)
@@ -549,7 +550,8 @@ class MultiAgentStepper:
         """
         if seeds is not None:
             self._action_space.seed(seed_of(np.random.SeedSequence(seeds)))
-        observations, infos, failures = self.env.try_reset(seed=seeds, mask=mask)
+        seed: Any = seeds if seeds is None or self.num_seeds > 1 else seeds[0] >> 1  # room for seed + i within 31 bits
+        observations, infos, failures = self.env.try_reset(seed=seed, mask=mask)
         for env, error in failures.items():
             observations[env], infos[env] = self.restart(env, error)
         return observations, infos
@@ -567,12 +569,31 @@ class MultiAgentStepper:
         return self._restarts.restart(env, error, partial(self.env.restart, env))
 
     def check_masks(self, call: str) -> None:
-        """Do nothing: these environments can be stepped and reset one by one."""
+        """Check that no environment is at work.
+
+        Raises:
+            RunnerError: one is.
+        """
+        if self.env.at_work.any():
+            raise RunnerError(
+                f"{call} of some environments",
+                expected="environments that have answered",
+                found="some at work, as gym_env_batch_size leaves them",
+                do=f"{call} all of them",
+            )
+
+    def exchange(self, actions: Any, mask: Flags | None, count: int) -> Flags:
+        """Send actions and wait for some answers, as `EnvStepper.exchange`."""
+        started = time.perf_counter()
+        self._received, answered = self.env.exchange(actions, mask, count)
+        self.seconds += time.perf_counter() - started
+        return answered
 
     def step(self, actions: Sequence[dict[Any, Any]], mask: Flags | None = None) -> VectorAgentStep:
         """Step all environments, or those of a mask, and reset those that have ended."""
         started = time.perf_counter()
-        step = self.env.try_step(actions, mask)
+        received, self._received = self._received, None
+        step = received or self.env.try_step(actions, mask)
         self.seconds += time.perf_counter() - started
         return step
 

@@ -23,6 +23,7 @@ from gymnasium.vector.utils import CloudpickleWrapper
 from epibatch.core.errors import RunnerError, add_note
 from epibatch.core.warning_filters import set_warning_filters, warning_filters
 
+from .answer_memory import AnswerMemory
 from .env_calls import EnvCalls
 from .env_checks import mark_environment
 
@@ -276,6 +277,7 @@ class _EnvProcess:
                 do="pass a class or a function of a module, without open files, locks or the like; or use sync",
             ) from error
         theirs.close()
+        self._answers = AnswerMemory()
         self._waiting = False
         self._gone = False
         self._deadline: float | None = None
@@ -321,7 +323,7 @@ class _EnvProcess:
                     found="none; the process was killed",
                     do="find out where the environment waits, or allow more time",
                 )
-            results: list[tuple[bool, Any]] = self.pipe.recv()
+            results: list[tuple[bool, Any]] = self._answers.loads(self.pipe.recv_bytes())
         except (*CONNECTION_ERRORS, OSError) as error:
             self._gone = True
             self._process.join(_PATIENCE)
@@ -368,9 +370,10 @@ def _serve(makers: Any, memory: Any, pipe: Connection, parents: Connection) -> N
     )  # unpickled in a process that was not forked, it is the tuple itself
     set_warning_filters(filters)
     envs: dict[int, EnvCalls] = {}
+    answers = AnswerMemory()
     try:
         while (requests := pipe.recv()) is not None:
-            _send(pipe, [_answer(makers, memory, envs, slot, *call) for slot, call in requests])
+            _send(pipe, answers, [_answer(makers, memory, envs, slot, *call) for slot, call in requests])
     except CONNECTION_ERRORS:
         pass  # the parent has ended
     finally:
@@ -426,9 +429,9 @@ def _portable(error: Exception) -> Exception:
     return error
 
 
-def _send(pipe: Connection, answers: list[tuple[bool, Any]]) -> None:
+def _send(pipe: Connection, memory: AnswerMemory, answers: list[tuple[bool, Any]]) -> None:
     try:
-        message = _pickled(answers)
+        message = _pickled(answers, memory.dumps)
     except RunnerError:
         message = _pickled([_sendable(*answer) for answer in answers])
     pipe.send_bytes(message)  # send() pickles as well, in three times the time
@@ -442,9 +445,9 @@ def _sendable(good: bool, answer: Any) -> tuple[bool, Any]:
     return good, answer
 
 
-def _pickled(values: Any) -> bytes:
+def _pickled(values: Any, dumps: Callable[[Any], bytes] = pickle.dumps) -> bytes:
     try:
-        return pickle.dumps(values)
+        return dumps(values)
     except Exception as error:
         raise RunnerError(
             "worker process",

@@ -603,7 +603,7 @@ def make_vector_multi_agent_env(
         env: A `MultiAgentEnv` class or its import path `module:Class`, a name given to `register_env`, a Gymnasium id,
             or a function of the config that makes one environment.
         num_envs: N.
-        mode: "sync", or "async" (in worker processes).
+        mode: "sync", "async" (in worker processes), or "vector_entry_point" (`env` makes a vector environment).
         env_config: Passed to the environment, as for `make_vector_env`.
         wrappers: Functions from environment to environment, applied to each single environment, the innermost first.
             Gymnasium's own wrappers are for one agent; only those that read no values work here.
@@ -628,23 +628,32 @@ def make_vector_multi_agent_env(
     if env is None:
         do = 'call .environment(make_multi_agent("CartPole-v1")), say'
         raise ConfigError("environment", expected="env", found="None", do=do)
-    if mode == "vector_entry_point":
-        raise ConfigError(
-            "gym_env_vectorize_mode",
-            expected="'sync' or 'async' for environments of several agents",
-            found="'vector_entry_point'",
-            do="let env make one environment",
-        )
     named = isinstance(env, str) and env.startswith(PETTINGZOO)
     creator = pettingzoo_creator(env) if named else _creator_of(env)
+    settings: dict[str, Any] = {"episode_end": episode_end, "name": getattr(env, "__name__", env)}
+    if mode == "vector_entry_point":
+        if wrappers or not callable(creator):
+            raise ConfigError(
+                "gym_env_vectorize_mode",
+                expected="a class or function that makes a vector environment of several agents, without wrappers",
+                found=f"'vector_entry_point' with {env!r} and {len(wrappers)} wrappers",
+                do="let env make the vector environment, or use 'sync' or 'async'",
+            )
+        with _missing_packages_named():
+            make_all = partial(_call_creator, creator, config, {"num_envs": num_envs})
+            envs = VectorMultiAgentEnv([make_all], mode=mode, **settings)
+        if envs.num_envs != num_envs:
+            envs.close()
+            found, do = f"num_envs = {envs.num_envs}", "let what makes it take num_envs"
+            raise ConfigError("num_envs_per_env_runner", expected=f"{num_envs} environments", found=found, do=do)
+        return envs
     around = [*_known_spaces(), *_wrapper_functions(wrappers)]
     make = partial(_single, env, creator, around=around, check=check_multi_agent_env, disable_env_checker=True)
     makers = [partial(make, config=own) for own in _numbered(config, num_envs)]
     _warn_of_no_limit(mode, timeout)
     with _missing_packages_named():
-        workers: dict[str, Any] = {"per_process": per_process, "timeout": timeout, "episode_end": episode_end}
-        name = getattr(env, "__name__", env)
-        return VectorMultiAgentEnv(makers, mode=mode, copy=copy, name=name, **workers)
+        workers: dict[str, Any] = {"per_process": per_process, "timeout": timeout}
+        return VectorMultiAgentEnv(makers, mode=mode, copy=copy, **workers, **settings)
 
 
 def _warn_of_no_limit(mode: str, timeout: float | None) -> None:
@@ -700,6 +709,7 @@ class _IndependentEnvs(MultiAgentEnv):
         ]
         self.possible_agents = list(range(count))
         self.agents = list(range(count))
+        self._begun: list[Any] = []  # reset alone since the last step
         self.observation_spaces = {agent: item.observation_space for agent, item in enumerate(self.envs)}
         self.action_spaces = {agent: item.action_space for agent, item in enumerate(self.envs)}
         self.metadata = dict(self.envs[0].metadata)
@@ -708,11 +718,18 @@ class _IndependentEnvs(MultiAgentEnv):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Reset the environments of all agents."""
         super().reset(seed=seed)
-        self.agents = list(self.possible_agents)
+        self.agents, self._begun = list(self.possible_agents), []
         count = len(self.envs)
         seeds = [None] * count if seed is None else [seed_of(random_stream(seed, agent)) for agent in range(count)]
         pairs = [env.reset(seed=env_seed, options=options) for env, env_seed in zip(self.envs, seeds)]
         return {a: pair[0] for a, pair in enumerate(pairs)}, {a: pair[1] for a, pair in enumerate(pairs)}
+
+    def reset_agents(self, agents: Sequence[Any]) -> Any:
+        """Reset the environments of single agents."""
+        self._begun = list(agents)
+        self.agents = [agent for agent in self.possible_agents if agent in self.agents or agent in agents]
+        pairs = {agent: self.envs[agent].reset() for agent in agents}
+        return {agent: pair[0] for agent, pair in pairs.items()}, {agent: pair[1] for agent, pair in pairs.items()}
 
     def step(self, action_dict: dict[Any, Any]) -> Any:
         """Step the environments of the agents that act.
@@ -720,7 +737,8 @@ class _IndependentEnvs(MultiAgentEnv):
         Raises:
             EnvironmentContractError: no agent acts, or one that has ended or does not exist.
         """
-        if not action_dict or not action_dict.keys() <= set(self.agents):
+        acts, self._begun = action_dict or self._begun, []
+        if not acts or not action_dict.keys() <= set(self.agents):
             raise EnvironmentContractError(
                 f"{type(self).__name__}.step",
                 expected=f"actions of some of the agents {self.agents}",

@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from epibatch.core.errors import UnknownNameError, nearest
+from epibatch.core.errors import NotAvailableError, UnknownNameError, nearest
 
 _ALL = "__all__"
 
@@ -85,6 +85,28 @@ class MultiAgentEnv(gym.Env[Any, Any]):
             Observations, rewards, terminateds, truncateds and infos, by agent.
         """
         raise NotImplementedError(f"{type(self).__name__}.step")
+
+    def reset_agents(self, agents: Sequence[Any]) -> Any:
+        """Reset single agents while the others go on; override it if the environment can.
+
+        The agents do not act in the next step. Their observations come with those of that step, unless the step returns
+        newer ones.
+
+        Args:
+            agents: Names of agents.
+
+        Returns:
+            Their observations and infos, by agent.
+
+        Raises:
+            NotAvailableError: the environment cannot.
+        """
+        raise NotAvailableError(
+            f"{type(self).__name__}.reset_agents",
+            expected="an environment that resets single agents",
+            found=f"reset of agents {list(agents)}, and no such method",
+            do="define it, as MultiAgentEnv.reset_agents says; or reset whole environments",
+        )
 
     def render(self) -> Any:
         """Draw the environment as its `render_mode` says; by default nothing."""

@@ -6,7 +6,7 @@ import contextlib
 import multiprocessing
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import isfinite
 from typing import Any, NamedTuple, final
@@ -23,12 +23,21 @@ from gymnasium.vector.utils import (
     read_from_shared_memory,
 )
 
-from epibatch.core.errors import ConfigError, EpibatchWarning, RunnerError, SpaceError, add_context, nearest
+from epibatch.core.errors import (
+    ConfigError,
+    EpibatchWarning,
+    RunnerError,
+    SpaceError,
+    UnknownNameError,
+    add_context,
+    nearest,
+)
 from epibatch.core.spaces import check_row, get_base_struct_from_space
 from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
 from ...episodes.arrays import object_leaf, owned
 from ...episodes.env_infos import ENV_INFOS
+from .agent_batches import AgentBatches
 from .env_calls import AgentStep, MultiAgentCalls, SingleAgentCalls, attribute_of, copied_info
 from .env_checks import (
     as_flag,
@@ -417,6 +426,33 @@ def checked_mask(
     return array
 
 
+def masks_of_agents(
+    mask: Mapping[Any, Any], agents: Sequence[Any], count: int, where: str
+) -> tuple[np.ndarray[Any, np.dtype[np.bool_]], dict[int, list[Any]]]:
+    """Return the environments that a mask by agent names as a whole, bool [N], and the agents of each of the others.
+
+    Args:
+        mask: From agent to a mask of environments; that of `__all__` has precedence over those of agents.
+        agents: All agents.
+        count: N.
+        where: The call, for messages.
+
+    Raises:
+        UnknownNameError: an agent that does not exist.
+        RunnerError: a mask that is no bool array of shape [N].
+    """
+    masks = {agent: checked_mask(each, count, f"{where} of agent {agent!r}") for agent, each in mask.items()}
+    whole = masks.pop(_ALL, np.zeros(count, np.bool_))
+    for agent in masks:
+        if agent not in agents:
+            do = nearest(str(agent), [*map(str, agents), _ALL])
+            expected = f"masks of agents among {list(agents)}, or of {_ALL!r}"
+            raise UnknownNameError(f"{where}, mask", expected=expected, found=repr(agent), do=do)
+    rest = np.flatnonzero(~whole).tolist()
+    alone = {env: [agent for agent, each in masks.items() if each[env]] for env in rest}
+    return whole, {env: names for env, names in alone.items() if names}
+
+
 def _reset_calls(
     envs: Any, seed: int | list[int | None] | None, options: dict[str, Any] | None, mask: Any
 ) -> dict[int, tuple[int | None, dict[str, Any] | None]]:
@@ -797,7 +833,7 @@ def _multi_agent_calls(env_fn: Callable[[], Any], copy: bool, episode_end: str) 
 
 
 _ALL = "__all__"
-_MODES = ("sync", "async")
+_MODES = ("sync", "async", "vector_entry_point")
 
 
 class VectorAgentStep(NamedTuple):
@@ -811,6 +847,7 @@ class VectorAgentStep(NamedTuple):
         infos: Info dicts.
         was_reset: bool, [N]: which environments were reset instead of stepped.
         failures: Environment -> the error that it raised; it has empty dicts, and is reset by the next step.
+        resets: Environment -> observations and infos by agent of its reset, if it ended and was reset in this step.
     """
 
     observations: list[dict[Any, Any]]
@@ -820,6 +857,7 @@ class VectorAgentStep(NamedTuple):
     infos: list[dict[Any, dict[str, Any]]]
     was_reset: np.ndarray[Any, np.dtype[np.bool_]]
     failures: dict[int, Exception]
+    resets: dict[int, tuple[dict[Any, Any], dict[Any, Any]]]
 
 
 @final
@@ -832,7 +870,8 @@ class VectorMultiAgentEnv:
 
     Args:
         env_fns: One function per environment, which makes it.
-        mode: "sync": one after the other in this process; "async": in worker processes.
+        mode: "sync": one after the other in this process; "async": in worker processes; "vector_entry_point": the one
+            function makes all of them, as a vector environment of several agents.
         copy: Whether observations are copied ("sync"). Without it, those of environments that write into the same
             arrays again are right until the next call only.
         per_process: How many environments a worker process has.
@@ -882,17 +921,20 @@ class VectorMultiAgentEnv:
                 raise ConfigError(setting, expected=f"one of {known}", found=repr(value), do=nearest(value, known))
         self.mode = mode
         self.name = "environment" if name is None else f"environment {name!r}"
-        self.closed = False
+        self.closed, env_fns = False, list(env_fns)
         makers = [partial(_multi_agent_calls, env_fn, copy, episode_end) for env_fn in env_fns]
         if not makers:
             do = "pass a list of functions, each of which makes one"
             raise ConfigError("VectorMultiAgentEnv", expected="environments", found="none", do=do)
         self.num_envs = len(makers)
-        self._envs: LocalEnvs | WorkerEnvs = LocalEnvs(makers)
+        self._envs: LocalEnvs | WorkerEnvs | AgentBatches = LocalEnvs(makers)
         if mode == "async":
             self._envs = WorkerEnvs(makers, per_process=per_process, context=context, timeout=timeout)
+        elif mode == "vector_entry_point":
+            self._envs = AgentBatches(env_fns[0], self.name, episode_end=episode_end)
         try:
             answers, failures = self._envs.start()
+            self.num_envs = len(answers) or self.num_envs
             for index, error in failures.items():
                 add_context(error, f"{self.name}, number {index} of {self.num_envs}:")
                 raise error
@@ -908,7 +950,8 @@ class VectorMultiAgentEnv:
         self.render_mode = facts[0].render_mode
         self.metadata = {**facts[0].metadata, "autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
         self.ended = np.ones(self.num_envs, np.bool_)
-        self._steps = [0] * self.num_envs  # of the episodes
+        self._counts = [0] * self.num_envs  # steps of the episodes
+        self._sent: dict[int, tuple[Any, ...]] = {}  # calls whose results were not received
 
     @property
     def envs(self) -> list[Any]:
@@ -970,13 +1013,15 @@ class VectorMultiAgentEnv:
             seed: For the environment number 0, number i gets `seed + i`; or one for each of the N.
             options: Passed to the environments.
             indices: Numbers of the environments; default: all.
-            mask: The environments to reset, in another form: bool, [N].
+            mask: The environments to reset, in another form: bool, [N]. Or such a mask for each agent, in a dict: the
+                agent is reset alone, see `MultiAgentEnv.reset_agents`. Where `__all__` is True, all agents are.
 
         Returns:
             Observations and infos: a dict by agent for each environment that was reset, in the order of `indices`. With
             a mask, one for each of the N, empty for the others.
 
         Raises:
+            UnknownNameError: a mask of an agent that does not exist.
             RunnerError: closed environments, a seed or index too many or too few, a mask of another type or shape.
         """
         observations, infos, failures = self.try_reset(seed=seed, options=options, indices=indices, mask=mask)
@@ -997,11 +1042,16 @@ class VectorMultiAgentEnv:
             Observations and infos, empty for environments that failed, and the errors of these by their numbers.
         """
         listed = list(range(self.num_envs)) if indices is None else self._checked_indices(indices)
+        alone: dict[int, list[Any]] = {}
+        if isinstance(mask, Mapping):
+            mask, alone = masks_of_agents(mask, self.possible_agents, self.num_envs, f"{self.name}, reset()")
         chosen = listed if mask is None else self._chosen(mask, "reset()")
         seeds = self._seeds(seed)
-        answers, failures = self._ask({index: ("reset", seeds[index], options) for index in chosen})
+        calls = {index: ("reset_agents", agents) for index, agents in alone.items()}
+        answers, failures = self._ask({**calls, **{index: ("reset", seeds[index], options) for index in chosen}})
+        self.ended[list(failures)] = True
         for index in chosen:
-            self.ended[index], self._steps[index] = index in failures, 0
+            self.ended[index], self._counts[index] = index in failures, 0
         rows = [answers.get(index, ({}, {})) for index in listed]
         return [row[0] for row in rows], [row[1] for row in rows], failures
 
@@ -1018,7 +1068,7 @@ class VectorMultiAgentEnv:
         answers, failures = self._envs.ask({index: ("reset", seed)})
         if failures:
             raise failures[index]
-        self.ended[index], self._steps[index] = False, 0
+        self.ended[index], self._counts[index] = False, 0
         observations, infos = answers[index]
         return observations, infos
 
@@ -1054,21 +1104,69 @@ class VectorMultiAgentEnv:
             RunnerError: closed environments, not one dict per environment, or a mask of another type or shape.
         """
         self._check_actions(actions)
-        chosen: Sequence[int] = range(self.num_envs)
-        was_reset = self.ended.copy()
-        if mask is not None:
-            chosen = self._chosen(mask, "step()")
-            was_reset &= mask
+        chosen = range(self.num_envs) if mask is None else self._chosen(mask, "step()")
+        calls = self._steps(actions, chosen)
+        return self._result(calls, *self._ask(calls))
+
+    def _steps(self, actions: Sequence[dict[Any, Any]], chosen: Sequence[int]) -> dict[int, tuple[Any, ...]]:
+        """Return the calls of a step of some environments: those of ended ones are resets."""
+        calls = {i: ("reset", None, None) if self.ended[i] else ("step", actions[i]) for i in chosen}
         self.ended[chosen] = True  # Ctrl-C from here on: an interrupted step is not recorded
-        calls = {i: ("reset", None, None) if was_reset[i] else ("step", actions[i]) for i in chosen}
-        answers, failures = self._ask(calls)
+        return calls
+
+    @property
+    def at_work(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """The environments that `exchange` has sent actions to and that have not answered, bool [N]."""
+        at_work = np.zeros(self.num_envs, np.bool_)
+        at_work[list(self._sent)] = True
+        return at_work
+
+    def exchange(
+        self, actions: Sequence[dict[Any, Any]], mask: Any = None, count: int = 1
+    ) -> tuple[VectorAgentStep, np.ndarray[Any, np.dtype[np.bool_]]]:
+        """Send actions to environments in processes, and return the results of those that answer first.
+
+        Args:
+            actions: For each environment a dict of the acting agents' actions.
+            mask: The environments to step: bool, [N]; None: all that are not at work, nor beside one in its process.
+            count: Wait for so many, or for all at work if these are fewer.
+
+        Returns:
+            The values of `try_step`, and the environments that they are about: bool, [N]. Others have empty dicts.
+
+        Raises:
+            RunnerError: environments that are not in processes of their own; or as `try_step`.
+        """
+        self._check_actions(actions)
+        if not isinstance(self._envs, WorkerEnvs):
+            found = f"mode={self.mode!r}"
+            raise RunnerError(
+                f"{self.name}, exchange()", expected="mode='async'", found=found, do="use this mode, or step()"
+            )
+        busy = self._envs.together(self._sent)
+        chosen = range(self.num_envs) if mask is None else self._chosen(mask, "exchange()")
+        calls = self._steps(actions, [env for env in chosen if env not in busy])
+        if calls:
+            self._envs.send(calls)
+            self._sent.update(calls)
+        answers, failures = self._envs.receive(self._envs.ready(count))
+        done = {env: self._sent.pop(env) for env in sorted([*answers, *failures])}
+        answered = np.zeros(self.num_envs, np.bool_)
+        answered[list(done)] = True
+        return self._result(done, answers, self._named(done, failures)), answered
+
+    def _result(
+        self, calls: dict[int, tuple[Any, ...]], answers: dict[int, Any], failures: dict[int, Exception]
+    ) -> VectorAgentStep:
+        was_reset = np.zeros(self.num_envs, np.bool_)
+        was_reset[[index for index, call in calls.items() if call[0] == "reset"]] = True
         rows = [AgentStep({}, {}, {_ALL: False}, {_ALL: False}, {}, False)] * self.num_envs
-        for index in chosen:
+        for index in calls:
             answer = answers.get(index, ({}, {}))
             if was_reset[index] or index in failures:
                 answer = AgentStep(answer[0], {}, {_ALL: False}, {_ALL: False}, answer[1], index in failures)
-            self.ended[index] = answer.ended
-            self._steps[index] = 0 if was_reset[index] else self._steps[index] + 1
+            self.ended[index] = answer.ended and answer.reset is None
+            self._counts[index] = 0 if was_reset[index] else self._counts[index] + 1
             rows[index] = answer
         return VectorAgentStep(
             [row.observations for row in rows],
@@ -1078,6 +1176,7 @@ class VectorMultiAgentEnv:
             [row.infos for row in rows],
             was_reset,
             failures,
+            {index: row.reset for index, row in enumerate(rows) if row.reset is not None},
         )
 
     def call(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -1091,6 +1190,9 @@ class VectorMultiAgentEnv:
         Raises:
             RunnerError: closed environments, or a worker process that has ended.
         """
+        if self._sent:
+            found = f"environments {sorted(self._sent)} at work on exchange()"
+            raise RunnerError(f"{self.name}, call()", expected="all have answered", found=found, do="step all of them")
         call = ("get", CloudpickleWrapper(name) if callable(name) else name, args, kwargs)
         answers, failures = self._ask(dict.fromkeys(range(self.num_envs), call))
         _raise_first(failures)
@@ -1111,15 +1213,22 @@ class VectorMultiAgentEnv:
         """Call environments, in parallel if possible; return their results, and the errors of those that fail."""
         if self.closed:
             raise RunnerError(self.name, expected="environments to call", found="closed ones", do="make new ones")
+        if self._sent and isinstance(self._envs, WorkerEnvs):  # results of steps that are not needed
+            self._envs.receive(self._envs.ready(len(self._sent)))
+            self._sent.clear()
         answers, failures = self._envs.ask(calls)
+        return answers, self._named(calls, failures)
+
+    def _named(self, calls: dict[int, tuple[Any, ...]], failures: dict[int, Exception]) -> dict[int, Exception]:
+        """Return failures of calls, which name the environment and the call."""
         for index, error in failures.items():
             call, where = calls[index], f"{self.name}, number {index} of {self.num_envs},"
             if call[0] == "step":
-                what = f"{self._steps[index]} steps into its episode, failed in step() with actions {call[1]}:"
+                what = f"{self._counts[index]} steps into its episode, failed in step() with actions {call[1]}:"
             else:
                 what = f"failed in {getattr(call[1], 'fn', call[1]) if call[0] == 'get' else call[0]}():"
             add_context(error, f"{where} {what}")
-        return answers, failures
+        return failures
 
     def _check_actions(self, actions: Any) -> None:
         right = isinstance(actions, (list, tuple)) and len(actions) == self.num_envs

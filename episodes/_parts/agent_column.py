@@ -69,7 +69,7 @@ class AgentColumn:
         if name == "actions":
             return record.action
         if name == "rewards":
-            return 0.0 if record.reward is None else record.reward
+            return record.no_reward if record.reward is None else record.reward
         return record.extras.get(str(self.key), NOTHING)
 
     def _joined(self) -> tuple[Any, array[int]]:

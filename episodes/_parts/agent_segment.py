@@ -145,9 +145,16 @@ class AgentRecord:
     @property
     def pending_reward(self) -> Any:
         """All rewards that are in no step; None if there are none."""
-        if self.reward is None:
-            return self.orphan_reward or None
-        return self.reward + self.orphan_reward if self.orphan_reward else self.reward
+        if not np.any(self.orphan_reward):
+            return self.reward
+        return self.orphan_reward if self.reward is None else self.reward + self.orphan_reward
+
+    @property
+    def no_reward(self) -> Any:
+        """The reward of a step for which there came none: 0.0, or zeros if the agent's rewards are vectors."""
+        rewards = None if self.live is None else self.live.episode.rewards
+        last = rewards.last() if rewards is not None and rewards.len_incl_lookback() else 0.0
+        return np.zeros_like(last) if np.ndim(last) else 0.0
 
     @property
     def output_keys(self) -> dict[str, None]:
@@ -195,7 +202,7 @@ class AgentRecord:
 
     def pop_open_step(self) -> tuple[Any, dict[str, Any], Any]:
         """Action, model outputs and summed reward of the open step, which wait no longer."""
-        step = self.action, self.extras, 0.0 if self.reward is None else self.reward
+        step = self.action, self.extras, self.no_reward if self.reward is None else self.reward
         self.action, self.extras, self.reward = NOTHING, {}, None
         return step
 
@@ -341,5 +348,8 @@ class AgentRecord:
         """True if another one holds the same."""
         if len(self.segments) != len(other.segments):
             return False
-        waiting = [(r.end, r.action, r.extras, r.reward or 0.0, r.info, r.orphan_reward) for r in (self, other)]
+        waiting = [
+            (r.end, r.action, r.extras, 0.0 if r.reward is None else r.reward, r.info, r.orphan_reward)
+            for r in (self, other)
+        ]
         return same_value(*waiting) and all(left.equals(right) for left, right in zip(self.segments, other.segments))

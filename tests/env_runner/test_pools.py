@@ -171,9 +171,6 @@ def test_what_does_not_fit(made):
         made(batch_size=2, gym_env_vectorize_mode="sync")
     with pytest.raises(ConfigError, match="gym_env_batch_size"):
         made(batch_size=2, gym_env_autoreset_mode="disabled")
-    config = PPOConfig().env_runners(gym_env_batch_size=2).multi_agent(policies={"p"})
-    with pytest.raises(ConfigError, match="gym_env_batch_size"):
-        config.validate()
     pool = made(batch_size=1, env_config={"seconds": 0.05, "slow": 0})
     pool.sample(num_timesteps=1)
     with pytest.raises(RunnerError, match="at work"):

@@ -32,6 +32,7 @@ __all__ = [
     "check_sequence_end",
     "joined_layout",
     "random_layout",
+    "random_spans",
     "sequence_layout",
 ]
 
@@ -101,8 +102,29 @@ def sequence_layout(
     return _placed(rows, steps, chunks[kept], (first[kept], begin[kept], stop[kept]), burn_in)
 
 
+def random_spans(rows: Ints, length: int, draws: npt.ArrayLike, short: str) -> tuple[Ints, Ints]:
+    """Return where one sub-sequence of each chunk begins and ends, as `random_layout` takes them.
+
+    Raises:
+        ConfigError: `short` is neither "pad" nor "drop".
+    """
+    if short not in ("pad", "drop"):
+        do = nearest(str(short), ("pad", "drop"))
+        raise ConfigError("random_layout, short", expected="'pad' or 'drop'", found=repr(short), do=do)
+    places = np.maximum(rows - length + 1, 1)
+    begin = np.minimum((np.asarray(draws, np.float64) * places).astype(np.int64), places - 1)
+    stop = np.minimum(begin + length, rows)
+    return begin, np.where((rows < length) & (short == "drop"), begin, stop)
+
+
 def random_layout(
-    counts: npt.ArrayLike, max_seq_len: int, draws: npt.ArrayLike, *, burn_in: int = 0, short: str = "pad"
+    counts: npt.ArrayLike,
+    max_seq_len: int,
+    draws: npt.ArrayLike,
+    *,
+    burn_in: int = 0,
+    short: str = "pad",
+    bootstrapped: bool = False,
 ) -> SequenceLayout:
     """Lay one random sub-sequence of each chunk out.
 
@@ -115,6 +137,8 @@ def random_layout(
         draws: float [C], uniform in [0, 1): where each chunk's sub-sequence lies.
         burn_in: k, in [0, T).
         short: Chunks with less than T - k rows: "pad" takes all rows and pads them, "drop" leaves them out.
+        bootstrapped: Whether each chunk's last row is for bootstrapping only, see `sequence_layout`. The other rows of
+            a chunk are then in sequences of their own, which carry no loss.
 
     Raises:
         ConfigError: k outside of [0, T), or `short` is neither.
@@ -127,16 +151,16 @@ def random_layout(
     """
     steps, rows = check_seq_len(max_seq_len), check_counts(counts)
     check_burn_in(burn_in, steps, "pad", "random_layout, burn_in")
-    if short not in ("pad", "drop"):
-        do = nearest(str(short), ("pad", "drop"))
-        raise ConfigError("random_layout, short", expected="'pad' or 'drop'", found=repr(short), do=do)
     length = steps - burn_in
-    places = np.maximum(rows - length + 1, 1)
-    begin = np.minimum((np.asarray(draws, np.float64) * places).astype(np.int64), places - 1)
-    stop = np.minimum(begin + length, rows)
-    kept = np.flatnonzero(rows >= (length if short == "drop" else 1))
-    first = np.maximum(begin - burn_in, 0)
-    return _placed(rows, steps, kept, (first[kept], begin[kept], stop[kept]), burn_in)
+    begin, stop = random_spans(rows - bootstrapped, length, draws, short)
+    if not bootstrapped:
+        chunks = np.flatnonzero(stop > begin)
+        begin, stop = begin[chunks], stop[chunks]
+        return _placed(rows, steps, chunks, (np.maximum(begin - burn_in, 0), begin, stop), burn_in)
+    starts = np.stack([np.zeros_like(begin), begin, stop], 1)  # before it, it itself, and after it
+    parts, begin, stop = owned_rows(np.diff(starts, axis=1, append=rows[:, None]).ravel(), length)
+    begin, stop = begin + starts.ravel()[parts], stop + starts.ravel()[parts]
+    return _placed(rows, steps, parts // 3, (np.maximum(begin - burn_in, 0), begin, stop), burn_in, parts % 3 != 1)
 
 
 def without_burn_in(layout: SequenceLayout, burn_in: int) -> SequenceLayout:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from epibatch.connectors.learner import default_pipeline
-from epibatch.core.rl_module import DefaultLSTMActorCritic
+from epibatch.core.rl_module import DefaultActorCritic, DefaultLSTMActorCritic
 from epibatch.episodes import SingleAgentEpisode
 from epibatch.testing import check_connector
 from fixture_pieces import played as played_rows
@@ -28,6 +28,11 @@ class Played:
         torch.manual_seed(seed)
         config = {"fcnet_hiddens": [6], "use_lstm": True, "lstm_cell_size": 5, "max_seq_len": 4, **options}
         return DefaultLSTMActorCritic(observation_space=OBS, action_space=ACT, model_config=config)
+
+    @staticmethod
+    def stateless(seed: int = 0) -> DefaultActorCritic:
+        torch.manual_seed(seed)
+        return DefaultActorCritic(observation_space=OBS, action_space=ACT, model_config={"fcnet_hiddens": [6]})
 
     @staticmethod
     @torch.no_grad()

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from epibatch.algorithms import PPOConfig
+from epibatch.connectors import ConnectorV2
 from epibatch.connectors.common import (
     AddObservationsFromEpisodesToBatch,
     AddStatesFromEpisodesToBatch,
@@ -144,6 +145,20 @@ def start_in(episode, row):
     return int(found)
 
 
+def place_of(row, episodes):
+    """The episode and step of an observation."""
+    places = [np.flatnonzero((episode.get_observations() == row.numpy()).all(-1)) for episode in episodes]
+    ((number, t),) = [(i, int(found[0])) for i, found in enumerate(places) if len(found)]
+    return number, t
+
+
+def by_step(batch, episodes):
+    """The value targets of the steps with loss, by episode and step."""
+    mask = batch["loss_mask"]
+    rows = zip(batch["obs"][mask], batch["value_targets"][mask].tolist())
+    return {place_of(row, episodes): value for row, value in rows}
+
+
 def test_rows_follow_one_another_from_the_recorded_state(played):
     module = played.module()
     episodes = played.episodes(module, [12, 4, 9, 2, 30])
@@ -231,6 +246,73 @@ def test_a_seed_repeats_and_a_restored_stream_goes_on(played):
     assert len({tuple(own) for own in starts(one, 8)}) > 1
 
 
+@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.parametrize("short", ["pad", "drop"])
+@pytest.mark.parametrize("burn_in", [0, 1])
+def test_advantages_are_those_of_whole_chunks(played, stateful, short, burn_in):
+    lengths = [12, 4, 9, 2, 30]
+    recurrent = played.module(burn_in=burn_in)
+    module = recurrent if stateful else played.stateless()
+    episodes = played.episodes(recurrent, lengths)
+    options = {"ppo": True, "burn_in": bool(burn_in) and stateful}
+    expected = by_step(played.batch(module, episodes, **options), episodes)
+    own = 4 - burn_in * stateful  # steps with loss
+    firsts = set()
+    for seed in range(12):
+        batch = played.batch(module, episodes, piece_of(seed, length=4, short=short), **options)
+        found = by_step(batch, episodes)
+        assert found.keys() <= expected.keys()
+        assert {key: value for key, value in expected.items() if key in found} == pytest.approx(found, rel=1e-4)
+        kept = [min(n, own) if short == "pad" or n >= own else 0 for n in lengths]
+        rows = [sorted(t for e, t in found if e == number) for number in range(5)]
+        assert [len(each) for each in rows] == kept
+        assert all(each == list(range(each[0], each[0] + len(each))) for each in rows if each)
+        firsts.add(rows[2][0])
+        if stateful:
+            for b in np.flatnonzero(batch["loss_mask"].any(1)):
+                number, t = place_of(batch["obs"][b][batch["loss_mask"][b]][0], episodes)
+                state = episodes[number].get_extra_model_outputs("state_out", t - 1)["h"] if t else np.zeros(5)
+                np.testing.assert_allclose(batch["state_in"]["h"][b], state, rtol=1e-4, atol=1e-6)
+    assert len(firsts) > 3
+
+
+def test_every_start_is_as_likely_without_state(played):
+    episodes, module = played.episodes(played.module(), [9, 5]), played.stateless()
+    piece = piece_of(seed=3, length=3)
+    pipeline = played.pipeline(piece)
+    masks = [pipeline(rl_module=module, batch={}, episodes=episodes)["loss_mask"].numpy() for _ in range(350)]
+    counts = np.bincount([int(mask.argmax()) for mask in masks], minlength=7)
+    assert len(counts) == 7 and ((counts - 50) ** 2 / 50).sum() < 22.5  # chi-squared, 6 degrees of freedom
+    assert {(mask[:9].sum(), mask[9:].sum()) for mask in masks} == {(3, 3)}
+
+
+def test_a_mask_of_an_earlier_piece_applies_too(played):
+    class Odd(ConnectorV2):
+        def __call__(self, *, batch, episodes, **kwargs):
+            for episode in self.single_agent_episode_iterator(episodes):
+                mask = np.arange(len(episode)) % 2 == 1
+                self.add_n_batch_items(batch, "loss_mask", mask, len(episode), episode)
+            return batch
+
+    episodes, module = played.episodes(played.module(), [9]), played.stateless()
+    batch = played.batch(module, episodes, Odd(), piece_of(length=9))
+    assert batch["loss_mask"].tolist() == [t % 2 == 1 for t in range(9)]
+
+
+@pytest.mark.parametrize("lstm", [False, True])
+def test_ppo_learns_from_sub_sequences(lstm):
+    model = {"fcnet_hiddens": [8], **({"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 5} if lstm else {})}
+    config = PPOConfig().environment("CartPole-v1").rl_module(model_config=model).debugging(seed=0)
+    pieces = [{"piece": "random_subsequences", "length": 5}]
+    algo = config.training(learner_connector=pieces, train_batch_size=200, minibatch_size=20, num_epochs=1).build_algo()
+    for _ in range(2):
+        algo.train()
+    episodes = algo.env_runner.sample(num_episodes=4)
+    batch = algo.learner.connector(rl_module=algo.learner.module, batch={}, episodes=episodes)["default_policy"]
+    assert batch["loss_mask"].sum() == 5 * len(episodes)
+    algo.stop()
+
+
 @pytest.mark.parametrize(
     ("options", "model", "error", "words"),
     [
@@ -239,16 +321,14 @@ def test_a_seed_repeats_and_a_restored_stream_goes_on(played):
         ({"short": "dropp"}, {}, ConfigError, "drop"),
         ({}, {"sequence_end": "overlap"}, ConfigError, "sequence_end 'pad'"),
         ({"length": 2}, {"burn_in": 3}, ConfigError, "less than max_seq_len = 2"),
-        ({}, {"ppo": True}, PipelineError, "advantages need whole chunks"),
-        ({}, None, PipelineError, "DefaultActorCritic without a state"),
+        ({}, None, PipelineError, r"a length[\s\S]*DefaultActorCritic and length=None"),
     ],
 )
 def test_what_does_not_fit_is_named(played, options, model, error, words):
-    episodes, model = played.episodes(played.module(), [6]), model and dict(model)
-    ppo = bool(model) and model.pop("ppo", False)
+    episodes = played.episodes(played.module(), [6])
     module = DefaultActorCritic(observation_space=played.obs_space, action_space=played.act_space)
     with pytest.raises(error, match=words):
-        played.batch(module if model is None else played.module(**model), episodes, piece_of(**options), ppo=ppo)
+        played.batch(module if model is None else played.module(**model), episodes, piece_of(**options))
 
 
 def test_agents_of_one_module_with_different_spaces_have_their_sub_sequences_in_front_of_the_mapping(played):

@@ -922,8 +922,6 @@ def add_contradictions(settings: AlgorithmSettings, errors: ErrorList) -> None:
         )
     if settings.learners.num_gpus_per_learner > 1:
         errors.add("learners.num_gpus_per_learner", "expected at most 1, as a learner uses one GPU; set num_learners")
-    if settings.env_runners.gym_env_batch_size is not None and settings.multi_agent.policies:
-        errors.add("env_runners.gym_env_batch_size", "expected none with policies, as several agents step together")
     evaluated: Any = settings.evaluation
     data = settings.offline_data.input_
     if evaluated.evaluation_parallel_to_training and not evaluated.evaluation_num_env_runners:
