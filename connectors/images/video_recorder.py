@@ -138,7 +138,7 @@ class VideoRecorder(Piece):
     def _begin(self) -> None:
         self._calls, self._frames = 0, []
 
-    def _rendered(self) -> Sequence[Any]:
+    def _rendered(self) -> list[Any]:
         images: Any = None if self._env is None else self._env.render()
         several = isinstance(images, (tuple, list)) or np.ndim(images) == 4
         images = [image for image in (images if several else [images]) if image is not None]
