@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from epibatch.algorithms.dqn import DQNConfig
+from epibatch.algorithms import DQNConfig
 from epibatch.connectors import ConnectorV2, Piece
 from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import AddObservationsFromEpisodesToBatch, LearnerConnectorPipeline
