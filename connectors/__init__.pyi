@@ -61,6 +61,7 @@ from .images.grayscale import Grayscale as Grayscale
 from .images.random_crop import RandomCrop as RandomCrop
 from .images.resize import Resize as Resize
 from .images.to_chw_float import ToCHWFloat as ToCHWFloat
+from .images.video_recorder import VideoRecorder as VideoRecorder
 from .learner.add_columns_from_episodes_to_train_batch import (
     AddColumnsFromEpisodesToBatch as AddColumnsFromEpisodesToBatch,
     AddColumnsFromEpisodesToTrainBatch as AddColumnsFromEpisodesToTrainBatch,

@@ -424,6 +424,11 @@ class ConnectorPipelineV2(ConnectorV2):
                 merged[name] = result
         return merged
 
+    def on_environment(self, env: Any) -> None:
+        """Call the pieces' hooks."""
+        for piece in self.connectors:
+            piece.on_environment(env)
+
     def seed(self, seed: Any) -> None:
         """Seed every piece that draws random numbers, each with a seed of its own.
 
@@ -499,6 +504,9 @@ class ConnectorPipelineV2(ConnectorV2):
         if plan.rows_ahead:
             call.have_rows_ahead(plan.rows_ahead)
         self.check_episodes(call)
+        if plan.hooks and (episodes := call.with_hook()):
+            for hook in plan.hooks:
+                hook(episodes)
         batch = {} if batch is None else batch
         if type(batch) is not dict:
             check_batch(self, batch)

@@ -154,6 +154,31 @@ class ConnectorV2(Checkpointable, ABC):
             raise PieceError(f"{type(self).__name__}.place()", expected="a piece in a pipeline", found="none", do=do)
         return pipeline, position
 
+    # -- hooks, which cost nothing unless a class overrides them -----------------------------------
+
+    def on_environment(self, env: Any) -> None:
+        """Called by a runner when its environments are made, and when they are made again.
+
+        Args:
+            env: The vector environment.
+        """
+
+    def on_reset(self, episodes: Sequence[Any]) -> None:
+        """Called before an acting pipeline runs, if episodes have only their reset observation so far.
+
+        A `TensorEnvRunner` has no episodes while it acts. It begins states of pieces anew, see `Piece.run_tensors`.
+
+        Args:
+            episodes: Those episodes.
+        """
+
+    def on_draw(self, episodes: Sequence[Any]) -> None:
+        """Called before a learner pipeline runs on chunks that were drawn from a replay buffer or a data set.
+
+        Args:
+            episodes: The chunks, in the order of the draw.
+        """
+
     # -- spaces --------------------------------------------------------------------------------
 
     @property

@@ -17,3 +17,5 @@ from .runner_config import OwnLoopConfig as OwnLoopConfig
 from .tensor_env_runner import TensorEnvRunner as TensorEnvRunner
 from .envs.make_env import make_vector_env as make_vector_env
 from .envs.vector_envs import AsyncEnvs as AsyncEnvs, SyncEnvs as SyncEnvs, VectorMultiAgentEnv as VectorMultiAgentEnv
+from .envs.stateless_env import LearnedEnv as LearnedEnv, StatelessEnv as StatelessEnv
+from .envs.stateless_env import StatelessVectorEnv as StatelessVectorEnv

@@ -398,6 +398,7 @@ class EnvRunner(VectorRunner, Generic[EpisodeT]):
     def _report_environment(self) -> None:
         """Report new environments; if a callback raises, they are closed, and the next reset makes others."""
         try:
+            self._show_environment()
             self._callbacks.environment_created()
         except BaseException:
             self._stepper.close()
@@ -601,6 +602,11 @@ class EnvRunner(VectorRunner, Generic[EpisodeT]):
         self._env_to_module, self._module_to_env = pipelines["env_to_module"], pipelines["module_to_env"]
         environments = {name: self.spaces[name] for name in ("__env__", "__env_single__")}
         self.spaces = {**spaces, **environments}
+        self._show_environment()
+
+    def _show_environment(self) -> None:
+        for pipeline in self.pipelines.values():
+            pipeline.on_environment(self.env)
 
 
 def is_amount(value: object) -> bool:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -25,3 +28,18 @@ def _shown(state):
 def shown():
     """`shown(state)`: a state with the arrays themselves in place of those that are made when they are needed."""
     return _shown
+
+
+@pytest.fixture
+def read_video():
+    """Reads a video with ffmpeg itself: frames per second, and uint8 frames of shape [frames, height, width, 3]."""
+
+    ffmpeg = pytest.importorskip("imageio_ffmpeg").get_ffmpeg_exe()
+
+    def read(path):
+        command = [ffmpeg, "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+        done = subprocess.run(command, capture_output=True, check=True)
+        width, height, fps = re.search(r"Video: .* (\d+)x(\d+)[ ,].* ([\d.]+) fps", done.stderr.decode()).groups()
+        return float(fps), np.frombuffer(done.stdout, np.uint8).reshape(-1, int(height), int(width), 3)
+
+    return read

@@ -365,6 +365,13 @@ class PipelineCall:
             return [episode for group in self.groups.values() for episode in group.plain_episodes()]
         return list(self.episodes) if self._plain is None else self._plain
 
+    def with_hook(self) -> Sequence[Any]:
+        """The episodes that hooks of pieces are about: those that were drawn, or those that begin while acting."""
+        if self.training:
+            is_table = isinstance(self.episodes, (ChunkTable, ChunksByModule))
+            return self.episodes if is_table and getattr(self.episodes, "device", None) is None else ()
+        return [episode for episode in self.plain_episodes() if not (episode.env_t if self.several else episode.t)]
+
     def add_bootstrap_step(self) -> None:
         """Show plain pieces episodes that have the bootstrap row as a step, and read columns from those.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
@@ -86,9 +86,19 @@ class Plan:
     rows_ahead: int = 0
 
     @kept_property
+    def hooks(self) -> tuple[Callable[[Sequence[Any]], None], ...]:
+        """What pieces do when episodes begin (while acting) or are drawn (while learning)."""
+        name = "on_draw" if self.training else "on_reset"
+        return tuple(getattr(piece, name) for piece in self.connectors if _overrides(piece, name))
+
+    @kept_property
     def stretches(self) -> tuple[tuple[Step, ...], ...]:
         """The steps: pieces that are given one group after the other together with those that follow, others alone."""
         return tuple(tuple(stretch) for _, stretch in groupby(self.steps, lambda step: step.by_group or step.name))
+
+
+def _overrides(piece: ConnectorV2, name: str) -> bool:
+    return getattr(type(piece), name) is not getattr(ConnectorV2, name)
 
 
 def place(pipeline: str, position: int, piece: Any) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from annotated_types import Gt
+from annotated_types import Gt, Interval
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, SpaceError, StateError
@@ -20,6 +21,7 @@ from epibatch.core.shared_moments import (
     RunningMoments,
     SharedMoments,
     merge_shared_moments,
+    prior_moments,
     warn_of_huge,
 )
 from epibatch.core.spaces import get_base_struct_from_space, mask_size_of, space_of_struct
@@ -29,7 +31,7 @@ from .._engine.agent_copies import no_space
 from .._engine.call import PipelineCall
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import Batch
-from ..authoring.column_paths import ColumnPath, moved, observation_paths, rewriting_moves, space_after
+from ..authoring.column_paths import ColumnPath, addresses_in, moved, observation_paths, rewriting_moves, space_after
 from ..columnar_piece import ObservationRewriter
 
 __all__ = ["MeanStdFilter"]
@@ -40,6 +42,7 @@ class BoxLeaf(NamedTuple):
 
     Args:
         name: Its place, such as `observation['arm'][0]`.
+        path: Its address.
         position: Its place among all leaves.
         columns: Its entries' columns.
         shape: Its shape.
@@ -48,6 +51,7 @@ class BoxLeaf(NamedTuple):
     """
 
     name: str
+    path: ColumnPath
     position: int
     columns: slice
     shape: tuple[int, ...]
@@ -82,6 +86,7 @@ class BoxLeaves:
         places = unflatten(self.form, list(range(len(spaces))))
         meant = {place for path in paths for place in flatten(path.part(places))[0]}
         names = ["observation" + path for path in paths_of(self.form)]
+        addresses = {place: address for address, place in addresses_in(places, Columns.OBS).items()}
         masks = _masks(names, spaces)
         of_pairs = {index for index, _ in masks.values()}
         self._boxes: list[BoxLeaf] = []
@@ -89,7 +94,9 @@ class BoxLeaves:
         for name, index, leaf in sorted(zip(names, range(len(spaces)), spaces), key=lambda item: item[0]):
             if isinstance(leaf, gym.spaces.Box) and index in meant and index not in of_pairs:
                 columns = slice(self.size, self.size + math.prod(leaf.shape))
-                self._boxes.append(BoxLeaf(name, index, columns, leaf.shape, filtered_dtype(leaf), masks.get(index)))
+                path = ColumnPath(Columns.OBS, tuple(addresses[index].split("/")[1:]))
+                dtype, mask = filtered_dtype(leaf), masks.get(index)
+                self._boxes.append(BoxLeaf(name, path, index, columns, leaf.shape, dtype, mask))
                 self.size = columns.stop
         self.shapes: LeafShapes = {box.name: list(box.shape) for box in self._boxes}
 
@@ -169,6 +176,18 @@ class BoxLeaves:
             spaces[box.position] = gym.spaces.Box(-limit, limit, box.shape, box.dtype.type)
         return space_of_struct(unflatten(self.form, spaces))
 
+    def row_of(self, values: Any) -> Floats:
+        """One value for each column: a number or array for all Boxes, or a dict of these by part.
+
+        Raises:
+            ValueError: another shape than a Box has.
+        """
+        row = np.empty(self.size)
+        for box in self._boxes:
+            at = box.path.part(values) if isinstance(values, (dict, tuple)) else values
+            row[box.columns] = np.broadcast_to(np.asarray(at, np.float64), box.shape).ravel()
+        return row
+
     def name_of(self, column: int) -> str:
         """The name of the Box that a column belongs to."""
         return next(box.name for box in self._boxes if column < box.columns.stop)
@@ -221,11 +240,16 @@ class MeanStdFilter(ObservationRewriter):
     comes out as a dict.
 
     An entry that has not varied yet has no deviation to divide by, so it is only shifted. A filter
-    that has seen nothing and does not update leaves all values as they are.
+    that has seen nothing and does not update leaves all values as they are, unless it has a `prior`.
+
+    With `decay` it follows data that drift: an observation counts `decay**n` once n later ones were seen; those of one
+    call count alike. With a `prior` it begins as if it had seen so many observations. `prior=(1, mean, std)` and
+    `update_stats=False` make a filter whose statistics are given and never change.
 
     Several copies (one per runner) are synchronised by giving each one `merge_states` of the states
     of all. A state says what was known at the last synchronisation and what this copy has seen
-    since, so the merge is that of all observations, however often it happens, up to rounding.
+    since, so the merge is that of all observations, however often it happens, up to rounding. With `decay` what was
+    known decays by all that the copies have seen since; these do not decay each other.
 
     Each agent has statistics of its own.
 
@@ -236,6 +260,9 @@ class MeanStdFilter(ObservationRewriter):
         de_std_to_one: Whether to divide by the deviation (plus 1e-6).
         clip_by_value: Limit of the absolute values that come out; None for no limit.
         update_stats: Whether to count the observations; see `freeze`.
+        decay: What each observation leaves of the weight of earlier ones, in (0, 1]; 1: all count alike.
+        prior: `(count, mean, std)`: statistics of `count` observations to begin with. Mean and deviation are a number,
+            an array of the Box's shape, or a dict of these by part of the observations.
         columns: `obs`, or one part or several of a Dict or Tuple: "obs/pose", ["obs/pose", "obs/speed"]. Boxes of other
             parts, such as images, stay as they are.
         to: Another part of the Dict that the result becomes, "obs/standard", beside the unfiltered one; or as many
@@ -262,6 +289,8 @@ class MeanStdFilter(ObservationRewriter):
     de_std_to_one: bool = True
     clip_by_value: Annotated[float, Gt(0)] | None = 10.0
     update_stats: bool = True
+    decay: Annotated[float, Interval(gt=0, le=1)] = 1.0
+    prior: Any = None
     columns: str | Sequence[str] = Columns.OBS
     to: str | Sequence[str] | None = None
 
@@ -271,6 +300,7 @@ class MeanStdFilter(ObservationRewriter):
         self._boxes: BoxLeaves | None = None
         self._seen: SharedMoments | None = None
         self._scaling: tuple[Any, Any] | None = None
+        self._prior: RunningMoments | None = None
         self._warned = False
 
     def _prepare(self) -> None:
@@ -291,6 +321,8 @@ class MeanStdFilter(ObservationRewriter):
             SpaceError: a part without Boxes.
         """
         boxes = BoxLeaves(space, self._paths)
+        if self.prior is not None:
+            self._prior = prior_moments("MeanStdFilter", self.prior, boxes.row_of)
         if not boxes.size and any(path.keys for path in self._paths):
             raise SpaceError(
                 f"MeanStdFilter.columns {self.columns!r}",
@@ -316,7 +348,7 @@ class MeanStdFilter(ObservationRewriter):
         moments = self._moments(boxes, rows)
         if self._update_stats:
             try:
-                moments.add(rows, present)
+                moments.add(rows, present, self.decay)
             except ColumnError:
                 raise _not_finite(rows, boxes, group) from None
             self._scaling = None
@@ -324,7 +356,7 @@ class MeanStdFilter(ObservationRewriter):
                 self._warned = True
                 where, value = _first(abs(rows) > HUGE, rows, boxes, group)
                 warn_of_huge(where, value, "observations")
-        if moments.total:
+        if moments.total or self._prior is not None:
             rows = self._filtered(rows, moments.total)
         return moved(self._moves, observations, boxes.put_back(leaves, _zero_where_absent(rows, present)))
 
@@ -342,7 +374,7 @@ class MeanStdFilter(ObservationRewriter):
         rows = boxes.rows(leaves)
         present = boxes.present(leaves, rows)
         rows = _zero_where_absent(rows, present)
-        moments = self._moments(boxes, rows).total
+        moments = self._with_prior(self._moments(boxes, rows).total, rows)
         if moments:
             if self.de_std_to_one:
                 rows = rows * _divisor(moments)
@@ -352,6 +384,7 @@ class MeanStdFilter(ObservationRewriter):
 
     def _filtered(self, rows: Any, moments: RunningMoments) -> Any:
         if self._scaling is None:
+            moments = self._with_prior(moments, rows)
             self._scaling = moments.mean, _divisor(moments) if self.de_std_to_one else None
         mean, divisor = self._scaling
         if self.de_mean_to_zero:
@@ -362,6 +395,13 @@ class MeanStdFilter(ObservationRewriter):
         if limit is None:
             return rows
         return np.minimum(np.maximum(rows, -limit), limit) if isinstance(rows, np.ndarray) else rows.clip(-limit, limit)
+
+    def _with_prior(self, moments: RunningMoments, rows: Any) -> RunningMoments:
+        if self._prior is None:
+            return moments
+        prior = copy.copy(self._prior)
+        prior.place_beside(rows)
+        return prior.merged([moments])
 
     def _leaves(self) -> BoxLeaves:
         """The Boxes of the input space, which may have changed since the last time."""

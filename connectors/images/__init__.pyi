@@ -5,3 +5,4 @@ from .grayscale import Grayscale as Grayscale
 from .random_crop import RandomCrop as RandomCrop
 from .resize import Resize as Resize
 from .to_chw_float import ToCHWFloat as ToCHWFloat
+from .video_recorder import VideoRecorder as VideoRecorder

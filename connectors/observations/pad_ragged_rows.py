@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
+from annotated_types import Ge
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, SpaceError
@@ -35,6 +36,7 @@ class PadRaggedRows(TwoSidedPiece):
         columns: `obs`, a part such as `obs/points`, or several parts. A part that is a Box is padded too, up to the
             length of its first axis, if episodes have fewer rows there.
         max_rows: The length of all batches; None: that of the longest observation.
+        axis: The axis of the named Boxes that has any number of rows: 1 for observations of shape (3, n, 2).
 
     Raises:
         ConfigError: `max_rows` is no positive number.
@@ -59,6 +61,7 @@ class PadRaggedRows(TwoSidedPiece):
     uses_spaces: ClassVar[bool] = True
     columns: Any = Columns.OBS
     max_rows: int | None = None
+    axis: Annotated[int, Ge(0)] = 0
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -95,27 +98,38 @@ class PadRaggedRows(TwoSidedPiece):
 
     def _limit(self, space: Any) -> int | None:
         is_box = isinstance(space, gym.spaces.Box) and space.shape
-        return space.shape[0] if self.max_rows is None and is_box else self.max_rows
+        return space.shape[self.axis] if self.max_rows is None and is_box else self.max_rows
 
     def _padded_space(self, space: Any, named: bool) -> Any:
         if not (is_ragged(space) or (named and isinstance(space, gym.spaces.Box) and space.shape)):
             return space
-        size, many = self._limit(space), is_ragged(space)
+        many = is_ragged(space)
+        if self.axis >= (1 if many else len(space.shape)):
+            raise SpaceError(
+                "PadRaggedRows.axis",
+                expected="an axis of the Boxes that columns name; Sequences have their rows on axis 0",
+                found=f"axis {self.axis} of {space}",
+                do="correct it, or use one piece for Sequences and another one for Boxes",
+            )
+        size = self._limit(space)
         low, high = bounds_of(space.feature_space if many else space, "PadRaggedRows")
-        low, high = (low, high) if many else (low.min(0), high.max(0))
+        low, high = (low, high) if many else (low.min(self.axis), high.max(self.axis))
         low, high = np.minimum(low, 0).astype(low.dtype), np.maximum(high, 0).astype(high.dtype)  # padding is 0
         if size is None:
             row = box_of(low, high)
             mask: gym.Space[Any] = gym.spaces.Sequence(gym.spaces.Discrete(2), stack=True)
             return gym.spaces.Dict(value=gym.spaces.Sequence(row, stack=True), mask=mask)
-        box = box_of(np.repeat(low[None], size, 0), np.repeat(high[None], size, 0))
+        box = box_of(*(np.repeat(np.expand_dims(bound, self.axis), size, self.axis) for bound in (low, high)))
         return gym.spaces.Dict(value=box, mask=gym.spaces.MultiBinary(size))
 
     def _padded(self, rows: list[Any], space: Any, where: str, named: bool) -> Any:
         if not (named or is_ragged(space)):
             return rows
+        limit = self._limit(space)
+        if self.axis:
+            rows, space = [np.moveaxis(row, self.axis, 0) for row in rows], None
         counts = np.fromiter(map(len, rows), np.int64, len(rows))
-        limit, longest = self._limit(space), int(counts.max(initial=1))
+        longest = int(counts.max(initial=1))
         if limit is not None and longest > limit:
             raise ColumnError(
                 f"PadRaggedRows, column {where!r}",
@@ -130,11 +144,11 @@ class PadRaggedRows(TwoSidedPiece):
         except ValueError as error:
             raise ColumnError(
                 f"PadRaggedRows, column {where!r}",
-                expected="arrays that differ in their first axis only",
+                expected=f"arrays that differ in axis {self.axis} only",
                 found=f"shapes {sorted({np.shape(row) for row in rows})[:5]}",
                 do="let the environment return values of its space",
             ) from error
         mask = np.arange(limit or longest) < counts[:, None]
         value = np.zeros((*mask.shape, *joined.shape[1:]), joined.dtype)
         value[mask] = joined
-        return {"value": value, "mask": mask}
+        return {"value": np.moveaxis(value, 1, self.axis + 1), "mask": mask}

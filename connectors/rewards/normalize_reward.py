@@ -15,7 +15,7 @@ from epibatch.core import LEARNERS
 from epibatch.core.advantages import discounted_sums
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, EpibatchWarning, StateError
-from epibatch.core.shared_moments import HUGE, LARGEST, SharedMoments, merge_shared_moments, warn_of_huge
+from epibatch.core.shared_moments import HUGE, LARGEST, SharedMoments, merge_shared_moments, prior_moments, warn_of_huge
 
 from .._engine.call import PipelineCall
 from .._engine.chunks import ChunkGroup, episode_ids
@@ -66,8 +66,11 @@ class NormalizeReward(ModuleStatistics):
     small. Chunks of one id that overlap, such as samples of a replay buffer, are counted with a warning. If an earlier
     piece put rewards into the batch, these count.
 
-    `merge_states` merges copies exactly; `freeze` stops counting. Learners that update together tell each other the
-    returns of their chunks, so that the chunks of an episode may be on any of them.
+    With `decay` a value counts `decay**n` once n later ones were seen; those of one batch count alike. A `prior` is
+    counted as if so many values had been seen before.
+
+    `merge_states` merges copies exactly, with `decay` as in `MeanStdFilter`; `freeze` stops counting. Learners that
+    update together tell each other the returns of their chunks, so that the chunks of an episode may be on any of them.
 
     Counterparts: TorchRL's `RewardScaling`, `VecNorm`, `VecNormV2`.
 
@@ -77,6 +80,8 @@ class NormalizeReward(ModuleStatistics):
         center: Whether to subtract the mean of the rewards; without a discount only.
         clip: Limit of the absolute values of the result; None: no limit.
         epsilon: Added to the variance.
+        decay: What each value leaves of the weight of earlier ones, in (0, 1]; 1: all count alike.
+        prior: `(count, mean, std)` of such values, to begin with.
 
     Raises:
         ConfigError: invalid arguments.
@@ -99,9 +104,14 @@ class NormalizeReward(ModuleStatistics):
     center: bool = False
     clip: Annotated[float, Gt(0)] | None = 10.0
     epsilon: Annotated[float, Interval(ge=0, lt=math.inf)] = 1e-8
+    decay: Annotated[float, Interval(gt=0, le=1)] = 1.0
+    prior: Any = None
 
     def __post_init__(self) -> None:
-        """Check that there is something to centre."""
+        """Check that there is something to centre, and the prior."""
+        self._prior = None
+        if self.prior is not None:
+            self._prior = prior_moments("NormalizeReward", self.prior, lambda value: np.array([float(value)]))
         self._warned = self._warned_of_overlap = False
         if self.center and self.gamma is not None:
             expected, do = "False, or gamma=None: returns are scaled, not shifted", "pass such a value, or leave it out"
@@ -152,13 +162,17 @@ class NormalizeReward(ModuleStatistics):
             bootstraps = np.cumsum(column.counts) - 1  # no real step's
         if self.learns:
             real = np.delete(rewards, bootstraps) if len(bootstraps) else rewards
-            statistics.moments.add(self._counted(real.astype(np.float64, copy=False), group, statistics)[:, None])
+            statistics.moments.add(
+                self._counted(real.astype(np.float64, copy=False), group, statistics)[:, None], None, self.decay
+            )
             huge = np.abs(rewards) > HUGE
             if not self._warned and huge.any():
                 self._warned = True
                 where, value = _first(huge, rewards, column.counts, group)
                 warn_of_huge(where, value, "rewards")
-        scaled = self._scaled(rewards.astype(np.float64), statistics.moments.total)
+        total = statistics.moments.total
+        total = total if self._prior is None else self._prior.merged([total])
+        scaled = self._scaled(rewards.astype(np.float64), total)
         scaled[bootstraps] = 0.0
         kind = rewards.dtype if rewards.dtype.kind == "f" else np.float64
         columns[Columns.REWARDS] = column.with_data(scaled.astype(kind, copy=False))
@@ -180,7 +194,7 @@ class NormalizeReward(ModuleStatistics):
     def _scaled(self, rewards: Floats, moments: Any) -> Floats:
         """The rewards, shifted, divided and limited in place."""
         deviation = float(moments.std()[0])
-        if moments.count and self.center:
+        if moments and self.center:
             rewards -= moments.mean[0]
         if deviation:
             rewards /= math.sqrt(deviation**2 + self.epsilon)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-
 import gymnasium as gym
-import imageio_ffmpeg
 import numpy as np
 import pytest
 
@@ -88,19 +84,6 @@ def config(case, num_envs=1, seed=3):
     if case == "frames":
         made.learners(learner_connector=pieces[case])
     return made
-
-
-@pytest.fixture
-def read_video():
-    """Reads a video with ffmpeg itself: frames per second, and uint8 frames of shape [frames, height, width, 3]."""
-
-    def read(path):
-        command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
-        done = subprocess.run(command, capture_output=True, check=True)
-        width, height, fps = re.search(r"Video: .* (\d+)x(\d+)[ ,].* ([\d.]+) fps", done.stderr.decode()).groups()
-        return float(fps), np.frombuffer(done.stdout, np.uint8).reshape(-1, int(height), int(width), 3)
-
-    return read
 
 
 @pytest.fixture

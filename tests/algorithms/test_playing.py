@@ -14,10 +14,11 @@ import pytest
 from typer.testing import CliRunner
 
 from epibatch import Policy
-from epibatch.algorithms.run.playing import Player, VideoWriter, checkpoint_of
+from epibatch.algorithms.run.playing import Player, checkpoint_of
 from epibatch.cli import app
 from epibatch.core.errors import CheckpointError, ConfigError, NotAvailableError, RunnerError, UnknownNameError
 from epibatch.core.registry import register_env
+from epibatch.core.video import VideoWriter
 from epibatch.env_runner import MultiAgentEnv, environment_seeds
 from fixture_configs import cart_pole, same_weights
 

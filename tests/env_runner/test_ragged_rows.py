@@ -324,3 +324,23 @@ def test_rows_that_are_not_of_the_space_are_named():
     with pytest.raises(SpaceError, match=r"any number of rows, numbers of shape \(2,\)[\s\S]*\(2, 3\)"):
         runner.sample(num_episodes=1)
     runner.stop()
+
+
+@pytest.mark.parametrize("max_rows", [None, 6])
+def test_rows_on_another_axis(max_rows):
+    rng = np.random.default_rng(0)
+    clouds = [rng.normal(size=(3, n, 2)).astype(np.float32) for n in (2, 5, 0)]
+    space = gym.spaces.Box(-np.inf, np.inf, (3, 5, 2), np.float32)
+    piece = PadRaggedRows(space, axis=1, max_rows=max_rows)
+    batch = piece(batch={}, episodes=[SingleAgentEpisode(observations=[cloud]) for cloud in clouds])
+    length = max_rows or 5
+    assert piece.observation_space["value"].shape == (3, length, 2)
+    for cloud, (row,) in zip(clouds, batch["obs"].values()):
+        expected, mask = np.zeros((3, length, 2), np.float32), np.arange(length) < cloud.shape[1]
+        for i in range(3):
+            for j in range(cloud.shape[1]):
+                expected[i, j] = cloud[i, j]
+        np.testing.assert_array_equal(row["value"], expected)
+        np.testing.assert_array_equal(row["mask"], mask)
+    with pytest.raises(SpaceError, match=r"axis 3 of Box"):
+        PadRaggedRows(space, axis=3).observation_space  # noqa: B018

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -13,9 +14,10 @@ from typing import Any, Protocol, runtime_checkable
 from epibatch.core.errors import ConfigError, EpibatchError, LoggerError, StorageError, add_context, nearest
 from epibatch.core.files import open_to_append, read_file, replace_file, storing
 from epibatch.core.imports import import_extra
+from epibatch.core.video import VideoWriter
 
 from .run.mlflow_logger import MLflowLogger
-from .run.results import flat_metrics, in_reading_order, numbers_in
+from .run.results import flat_metrics, in_reading_order, numbers_in, videos_in
 from .run.wandb_logger import WandbLogger
 
 __all__ = [
@@ -25,9 +27,12 @@ __all__ = [
     "Logger",
     "Loggers",
     "TensorBoardLogger",
+    "VideoLogger",
     "make_logger",
 ]
 
+VIDEO_FPS = 30
+"""Frames per second of the videos in results."""
 _FREE = "free some space, or mend what the system complains about, then go on with the run"
 
 
@@ -130,7 +135,7 @@ class CSVLogger:
 
 
 class TensorBoardLogger:
-    """Writes every number as a scalar over environment steps, for `tensorboard --logdir`.
+    """Writes every number as a scalar over environment steps, and videos as moving images, for `tensorboard --logdir`.
 
     Args:
         path: The folder for event files.
@@ -154,7 +159,20 @@ class TensorBoardLogger:
         step = results["num_env_steps_sampled_lifetime"]
         for name, value in numbers_in(results).items():
             self._writer.add_scalar(name, value, step)
+        for name, frames in videos_in(results).items():
+            self._add_video(name, frames, step)
         self._writer.flush()
+
+    def _add_video(self, name: str, frames: Any, step: int) -> None:
+        """Write a GIF; PyTorch's `add_video` does not know moviepy 2."""
+        from PIL import Image
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        file, (first, *others) = io.BytesIO(), map(Image.fromarray, frames)
+        first.save(file, "GIF", save_all=True, append_images=others, duration=1000 / VIDEO_FPS, loop=0)
+        height, width, channels = frames.shape[1:]
+        image = Summary.Image(height=height, width=width, colorspace=channels, encoded_image_string=file.getvalue())
+        self._writer.file_writer.add_summary(Summary(value=[Summary.Value(tag=name, image=image)]), step)
 
     def resume(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Let what was written after these rows be hidden."""
@@ -166,10 +184,39 @@ class TensorBoardLogger:
             self._writer.close()
 
 
+class VideoLogger:
+    """Writes the videos in the results, such as those of a `VideoRecorder`, as mp4 files.
+
+    The file of `env_runners/video` of iteration 12 is `env_runners-video-000012.mp4`.
+
+    Args:
+        path: The folder.
+
+    Raises:
+        NotAvailableError: the extra `video` is not installed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._writer("check")
+
+    def _writer(self, name: str) -> VideoWriter:
+        return VideoWriter(self.path / f"{name}.mp4", VIDEO_FPS)
+
+    def log(self, results: Mapping[str, Any]) -> None:
+        """Write a file for each video of the iteration."""
+        for name, frames in videos_in(results).items():
+            writer = self._writer(f"{name.replace('/', '-')}-{results['training_iteration']:06d}")
+            with closing(writer):
+                for frame in frames:
+                    writer.add(frame)
+
+
 LOGGERS: dict[str, Callable[[Path], Logger]] = {
     "jsonl": lambda folder: JSONLLogger(folder / "metrics.jsonl"),
     "csv": lambda folder: CSVLogger(folder / "metrics.csv"),
     "tensorboard": lambda folder: TensorBoardLogger(folder / "tensorboard"),
+    "video": lambda folder: VideoLogger(folder / "videos"),
     "wandb": WandbLogger,
     "mlflow": MLflowLogger,
 }

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.errors import ColumnError, EpibatchWarning, StateError
+from epibatch.core.errors import ColumnError, ConfigError, EpibatchWarning, StateError
 from epibatch.core.structs import convert_to_numpy
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "merge_shared_moments",
     "moments_of",
     "pooled_moments",
+    "prior_moments",
     "rebased",
     "unsynchronised",
     "warn_of_huge",
@@ -38,6 +39,33 @@ LARGEST = np.float64(1e100)  # of a type of its own: float32 rows are compared a
 
 HUGE = np.float64(1e15)
 """From here on one value decides the deviation alone, so that ordinary ones come out as 0."""
+
+
+def prior_moments(piece: str, prior: Any, row: Callable[[Any], Floats]) -> RunningMoments:
+    """Return the moments of rows that a piece is to have seen before it began.
+
+    Args:
+        piece: Name of the piece, for messages.
+        prior: `(count, mean, std)`.
+        row: Makes a float64 [size] of a mean or a deviation; raises ValueError or TypeError for something else.
+
+    Raises:
+        ConfigError: something else than that.
+    """
+    try:
+        count, mean, std = prior
+        count, mean, std = float(count), row(mean), row(std)
+        if 0 < count < math.inf and np.isfinite([mean, std]).all() and (std >= 0).all():
+            return RunningMoments.of(count, mean, std)
+        found = repr(prior)
+    except (TypeError, ValueError, KeyError) as error:
+        found = f"{prior!r}: {error}"
+    raise ConfigError(
+        f"{piece}.prior",
+        expected="(count, mean, std): how many rows they count for, and finite numbers, one or one for each entry",
+        found=found,
+        do="write say (1000, 0.0, 1.0)",
+    )
 
 
 def warn_of_huge(where: str, value: float, kind: str) -> None:
@@ -69,7 +97,8 @@ class RunningMoments:
         size: Number of columns.
 
     Attributes:
-        count: Number of rows, an int; of each column, float64 [size], since `add` was given `present`.
+        count: Number of rows, an int; of each column, float64 [size], since `add` was given `present` or `decay`.
+        kept: What of earlier rows' weight `decay` has left: a factor, or one for each column.
         largest: The largest absolute value that this object has counted; it is no part of the state.
 
     Examples:
@@ -80,20 +109,30 @@ class RunningMoments:
         (3, array([3.]), array([7.]))
     """
 
-    __slots__ = ("count", "largest", "mean", "squares")
+    __slots__ = ("count", "kept", "largest", "mean", "squares")
 
     def __init__(self, size: int) -> None:
         self.count: Any = 0
+        self.kept: Any = 1.0
         self.largest = 0.0
         self.mean: Floats = np.zeros(size)
         self.squares: Floats = np.zeros(size)
 
-    def add(self, rows: Any, present: Any = None) -> None:
+    @classmethod
+    def of(cls, count: float, mean: Floats, std: Floats) -> RunningMoments:
+        """The moments of rows with this mean and standard deviation."""
+        moments = cls(0)
+        moments.mean, moments.count = mean, mean * 0 + count
+        moments.squares = std * std * _one_or_more(moments.count - 1)
+        return moments
+
+    def add(self, rows: Any, present: Any = None, decay: float = 1.0) -> None:
         """Count rows in.
 
         Args:
             rows: float64, shape [number of rows, size]; tensors where the moments are, see `place_beside`.
             present: Bool, shape of rows: which entries count; the others must be 0. None: all.
+            decay: Each row makes the weight of those of earlier calls this many times as large.
 
         Raises:
             ColumnError: a value is NaN, or its absolute value is above 1e100; nothing was counted.
@@ -109,6 +148,10 @@ class RunningMoments:
                 found=f"one of {largest:g}",
                 do="correct what makes such values, or clip them first",
             )
+        if decay != 1.0:
+            factor = decay ** (count if present is None else present.sum(0) * 1.0)
+            earlier = self.scaled(factor)
+            self.count, self.squares, self.kept = earlier.count, earlier.squares, self.kept * factor
         if present is not None:
             counts = present.sum(0) * 1.0
             mean = rows.sum(0) / _one_or_more(counts)
@@ -137,20 +180,31 @@ class RunningMoments:
         delta += self.mean
         self.mean, self.count = delta, self.count + count
 
+    def scaled(self, factor: Any) -> RunningMoments:
+        """The same moments of rows whose weights are multiplied by a factor, or by one for each column."""
+        result = RunningMoments(0)
+        result.count, result.mean, result.squares, result.kept = self.count, self.mean, self.squares, self.kept
+        if self and not (isinstance(factor, float) and factor == 1.0):
+            result.count = self.count * factor + 0 * self.mean
+            result.squares = self.squares * factor
+        return result
+
     def place_beside(self, rows: Any) -> None:
         """Move the moments to the device of rows that are tensors; to arrays for rows that are arrays."""
-        if isinstance(rows, np.ndarray):
-            self.mean, self.squares = convert_to_numpy((self.mean, self.squares))
-        else:
-            self.mean, self.squares = map(rows.new_tensor, convert_to_numpy((self.mean, self.squares)))
-        if not isinstance(self.count, int):
-            counts = convert_to_numpy(self.count)
-            self.count = counts if isinstance(rows, np.ndarray) else rows.new_tensor(counts)
+        for name in ("mean", "squares", "count", "kept"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)):
+                values = convert_to_numpy(value)
+                setattr(self, name, values if isinstance(rows, np.ndarray) else rows.new_tensor(values))
 
-    def merged(self, others: Iterable[RunningMoments]) -> RunningMoments:
-        """The moments of this one's rows and those of others, which must be rows of their own."""
-        result = RunningMoments(len(self.mean))
-        result.count, result.mean, result.squares = self.count, self.mean, self.squares
+    def merged(self, others: Sequence[RunningMoments]) -> RunningMoments:
+        """The moments of this one's rows and those of others, which must be rows of their own, at the same later time.
+
+        If the others were counted with `decay`, all of their rows decay this one's; they do not decay each other.
+        """
+        kept: Any = math.prod((other.kept for other in others), start=1.0)
+        result = self.scaled(kept)
+        result.kept = self.kept * kept
         for other in others:
             if other:
                 result._add(other.count, other.mean, other.squares)
@@ -164,17 +218,16 @@ class RunningMoments:
 
     def same_as(self, other: RunningMoments) -> bool:
         """True if both are equal bit by bit."""
-        return (
-            np.array_equal(self.count, other.count)
-            and np.array_equal(self.mean, other.mean)
-            and np.array_equal(self.squares, other.squares)
+        return all(
+            np.array_equal(getattr(self, part), getattr(other, part)) for part in self.__slots__ if part != "largest"
         )
 
     def to_state(self) -> dict[str, Any]:
         """The moments as plain data: `count`, `mean` and `squares` (copies)."""
         mean, squares = convert_to_numpy((self.mean, self.squares))
         count = self.count if isinstance(self.count, int) else np.array(convert_to_numpy(self.count))
-        return {"count": count, "mean": np.array(mean), "squares": np.array(squares)}
+        kept = {} if isinstance(self.kept, float) and self.kept == 1.0 else {"kept": convert_to_numpy(self.kept)}
+        return {"count": count, "mean": np.array(mean), "squares": np.array(squares), **kept}
 
     @classmethod
     def from_state(cls, state: Any) -> RunningMoments:
@@ -186,11 +239,16 @@ class RunningMoments:
         moments = cls(0)
         try:
             count, mean, squares = state["count"], np.array(state["mean"]), np.array(state["squares"])
+            kept = np.asarray(state.get("kept", 1.0), np.float64)
         except (KeyError, TypeError, ValueError) as error:
             raise _no_moments(f"{type(error).__name__}: {error}") from error
         kinds = mean.dtype.kind + squares.dtype.kind
         if mean.ndim != 1 or mean.shape != squares.shape or set(kinds) - set("fiu"):
             raise _no_moments(f"mean of shape {mean.shape}, squares of shape {squares.shape}, of kinds {kinds}")
+        if kept.shape not in ((), mean.shape) or not ((kept >= 0) & (kept <= 1)).all():
+            raise _no_moments(f"kept {kept}, which are no factors from 0 to 1")
+        if np.any(count):  # others have decayed nothing
+            moments.kept = kept if kept.ndim else float(kept)
         if isinstance(count, np.ndarray) and count.shape == mean.shape and (count >= 0).all():
             if np.any([mean, squares], 0)[count == 0].any() or not np.isfinite([mean, squares, count]).all():
                 raise _no_moments(f"numbers that no {count} rows have: mean {mean}, squares {squares}")
@@ -230,7 +288,8 @@ class SharedMoments:
     """Moments that all copies had at the last merge, and moments of the rows that this copy has added since.
 
     Storing the two separately makes repeated merging exact: the common part counts once, and the
-    rest of each copy once.
+    rest of each copy once. With `decay`, all rows since the last merge decay the common part. Rows of different copies
+    since then do not decay each other, since nothing tells which came first.
 
     Args:
         shapes: Shape of each leaf that has statistics, by its name, in the order of their columns.
@@ -266,14 +325,15 @@ class SharedMoments:
     def _add_up(self) -> None:
         self.total = self.synchronised.merged([self.since]) if self.synchronised else self.since
 
-    def add(self, rows: Any, present: Any = None) -> None:
+    def add(self, rows: Any, present: Any = None, decay: float = 1.0) -> None:
         """Count rows in; see `RunningMoments.add`.
 
         Args:
             rows: float64, shape [number of rows, entries of all leaves].
             present: Bool, shape of rows: which entries count; None: all.
+            decay: Factor of the weight of earlier rows, for each row.
         """
-        self.since.add(rows, present)
+        self.since.add(rows, present, decay)
         self._add_up()
 
     def place_beside(self, rows: Any) -> None:

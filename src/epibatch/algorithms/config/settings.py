@@ -73,7 +73,7 @@ from .pipelines import PIPELINES, hook_problems
 EVALUATED = ("environment", "env_runners")
 """Sections whose settings evaluation can have of its own."""
 
-LOGGER_NAMES = ("jsonl", "csv", "tensorboard", "wandb", "mlflow")
+LOGGER_NAMES = ("jsonl", "csv", "tensorboard", "video", "wandb", "mlflow")
 """Loggers that a config can name."""
 
 _HOOKS = frozenset(hook.setting for hook in PIPELINES.values())

@@ -23,11 +23,11 @@ from epibatch.core.errors import (
     RunnerError,
     add_context,
 )
-from epibatch.core.structs import map_struct
+from epibatch.core.video import VideoWriter
 
 from ...env_runner.envs.make_env import make_vector_env, make_vector_multi_agent_env, wrappers_of
+from ...env_runner.envs.one_of_vector import OneOfVector
 from ...env_runner.envs.reset_seeds import environment_seeds
-from ...env_runner.envs.tensor_envs import device_of, to_arrays, to_tensor
 from ..checkpoint import PLAYING, config_from_checkpoint, read_checkpoint
 from ..policy import Policy
 from .error_reports import error_report
@@ -85,7 +85,7 @@ class Player:
         self.name = str(config.env)
         self._explore, self._seed, self._several = explore, seed, config.is_multi_agent
         self._vector = _made(config, render)
-        self.env = self._vector.envs[0] if hasattr(self._vector, "envs") else _OneOfVector(self._vector)
+        self.env = self._vector.envs[0] if hasattr(self._vector, "envs") else OneOfVector(self._vector)
         if render and self.env.render_mode != "rgb_array":
             self.close()
             raise _no_frames(self.name, f"render_mode {self.env.render_mode!r}")
@@ -175,36 +175,6 @@ def _is_id(env: Any) -> bool:
     return isinstance(env, str) and env in gym.registry
 
 
-class _OneOfVector:
-    """The environment of a vector environment of one, as a single environment.
-
-    Args:
-        vector: Takes and returns arrays or tensors.
-    """
-
-    def __init__(self, vector: Any) -> None:
-        self._vector, self.render_mode, self.metadata = vector, vector.render_mode, vector.metadata
-        self.render = vector.render
-        self._device: Any = None  # of its tensors, if it gives some
-
-    def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
-        observations, _ = self._vector.reset(seed=seed)
-        self._device = device_of(observations)
-        return self._row(observations), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        actions = map_struct(lambda leaf: np.asarray(leaf)[None], action)
-        if self._device is not None:
-            actions = map_struct(partial(to_tensor, device=self._device), actions)
-        observations, rewards, terminateds, truncateds, _ = self._vector.step(actions)
-        (reward,), (terminated,), (truncated,) = map(to_arrays, (rewards, terminateds, truncateds))
-        return self._row(observations), float(reward), bool(terminated), bool(truncated), {}
-
-    @staticmethod
-    def _row(observations: Any) -> Any:
-        return map_struct(lambda leaf: leaf[0], to_arrays(observations))
-
-
 def _no_frames(name: Any, found: str) -> RunnerError:
     return RunnerError(
         f"environment {str(name)!r}",
@@ -213,80 +183,6 @@ def _no_frames(name: Any, found: str) -> RunnerError:
         do="let it take render_mode from its env_config and list 'rgb_array' in metadata['render_modes'], or leave "
         "out --video",
     )
-
-
-class VideoWriter:
-    """Writes an mp4 file, frame by frame; a file that is there already is replaced.
-
-    Sides of odd length get one black line more, which the format needs.
-
-    Args:
-        path: The file; its folder is made.
-        fps: Frames per second.
-
-    Raises:
-        NotAvailableError: the extra `video` is not installed.
-        ConfigError: the path does not end in .mp4.
-
-    Attributes:
-        count: Frames written.
-    """
-
-    def __init__(self, path: Path, fps: float) -> None:
-        if path.suffix.lower() != ".mp4":
-            raise ConfigError(
-                "video", expected="a file that ends in .mp4", found=str(path), do="name it so, say out.mp4"
-            )
-        try:
-            from moviepy.video.io.ffmpeg_writer import FFMPEG_VideoWriter
-        except ImportError as error:
-            raise NotAvailableError(
-                "writing a video",
-                expected="the extra `video`",
-                found=str(error),
-                do="install it: pip install 'epibatch[video]'",
-            ) from error
-        self.path, self.count = path, 0
-        self._fps, self._make = fps, FFMPEG_VideoWriter
-        self._shape: tuple[int, ...] = ()
-        self._writer: Any = None
-
-    def add(self, frame: Any) -> None:
-        """Write one frame.
-
-        Args:
-            frame: uint8, [height, width, 3].
-
-        Raises:
-            RunnerError: something else, or of another size than the first one.
-        """
-        if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
-            found = f"{frame.dtype} of shape {frame.shape}" if isinstance(frame, np.ndarray) else type(frame).__name__
-            raise self._mismatch_error("a uint8 array of shape (height, width, 3)", found)
-        if self._writer is None:
-            self._shape = frame.shape
-            height, width = (side + side % 2 for side in frame.shape[:2])
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = self._make(str(self.path), (width, height), self._fps)
-        if frame.shape != self._shape:
-            raise self._mismatch_error(f"the size of the first frame, {self._shape}", str(frame.shape))
-        height, width = frame.shape[:2]
-        self._writer.write_frame(np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0))))
-        self.count += 1
-
-    def _mismatch_error(self, expected: str, found: str) -> RunnerError:
-        return RunnerError(
-            f"frame {self.count} of the video",
-            expected=expected,
-            found=found,
-            do="let the environment's render() return one, with render_mode='rgb_array'",
-        )
-
-    def close(self) -> None:
-        """Finish the file; without any frame there is none."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
 
 
 def play(path: Path, count: int, *, video: Path | None = None, **options: Any) -> int:

@@ -47,6 +47,22 @@ def numbers_in(results: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in flat_metrics(results).items() if isinstance(value, (int, float))}
 
 
+def videos_in(results: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The videos of nested results, such as those of a `VideoRecorder`, under `a/b/c` keys.
+
+    Examples:
+        >>> sorted(videos_in({"env_runners": {"video": np.zeros((7, 4, 4, 3), np.uint8), "loss": 0.5}}))
+        ['env_runners/video']
+    """
+    videos: dict[str, Any] = {}
+    for key, value in results.items():
+        if isinstance(value, Mapping):
+            videos.update(videos_in(value, f"{prefix}{key}/"))
+        elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 4 and value.shape[3] == 3:
+            videos[f"{prefix}{key}"] = value
+    return videos
+
+
 def nested_metrics(row: Mapping[str, Any]) -> dict[str, Any]:
     """A flat row as nested results again; a key below one that has a value of its own keeps its slash.
 
