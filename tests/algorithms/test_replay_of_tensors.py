@@ -371,17 +371,3 @@ def test_a_run_of_a_file_is_saved_and_goes_on(algorithm, env, mode, tmp_path):
         assert 200 < result["replay_buffer"]["num_env_steps_stored"] <= 300
     added = results["replay_buffer"]["num_env_steps_added_lifetime"]
     assert added == sum(map(len, read_episodes(data))) >= 2000
-
-
-@pytest.mark.slow
-def test_sac_learns_to_keep_points_near_the_middle():
-    config = config_of(SACConfig, "cpu", tau=0.01).training(
-        lr=1e-3, training_intensity=24.0, num_steps_sampled_before_learning_starts=500
-    )
-    config.training(replay_buffer_config={"capacity": 10_000, "device": "cpu"})
-    algo = config.build_algo()
-    first = algo.train()["env_runners"]["episode_return_mean"]
-    for _ in range(4):
-        results = algo.train()
-    algo.stop()
-    assert results["env_runners"]["episode_return_mean"] > 3.0 > first
