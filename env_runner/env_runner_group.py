@@ -181,6 +181,7 @@ class EnvRunnerGroup:
         explore: bool | str | None = None,
         random_actions: bool = False,
         force_reset: bool = False,
+        as_tensors: bool = False,
     ) -> Sequence[Any]:
         """Let all runners sample at the same time, and return their episodes in the order of the runners.
 
@@ -194,6 +195,7 @@ class EnvRunnerGroup:
             explore: As for `EnvRunner.sample`.
             random_actions: Likewise.
             force_reset: Likewise.
+            as_tensors: As for `TensorEnvRunner.sample`, if there are no other processes.
 
         Raises:
             RunnerError: A runner is lost and is not replaced; or as `EnvRunner.sample`.
@@ -207,7 +209,7 @@ class EnvRunnerGroup:
             "force_reset": force_reset,
         }
         if self._actors is None:
-            return self.local_env_runner.sample(**arguments)
+            return self.local_env_runner.sample(**arguments, **({"as_tensors": True} if as_tensors else {}))
         check_amounts(num_timesteps, num_episodes)
         self._check_running()
         while True:

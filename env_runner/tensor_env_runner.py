@@ -88,7 +88,8 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
 
     Environments of Isaac Lab, Brax and rsl_rl are such environments; other environments' arrays are copied to tensors.
     A config takes this runner with `env_runners(env_runner_cls=TensorEnvRunner)`, a file by its name. `sample()` then
-    returns episodes as `SingleAgentEnvRunner` does: all steps are copied to the host at once, when it ends.
+    returns episodes as `SingleAgentEnvRunner` does: all steps are copied to the host at once, when it ends, unless they
+    are asked for `as_tensors`.
 
     `sample(storage)` fills a storage on the device, for a loop of your own. A step has the columns `obs`, `actions`,
     `rewards`, `terminateds`, `truncateds` and all outputs of the module and of the module-to-env pipeline, such as
@@ -156,6 +157,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         self._resets: torch.Tensor | None = None  # the environments that the next step only resets
         self._gives_tensors = self._warned = self._counts_ends = False
         self._into: Any = self._recorder  # where steps go
+        self._as_tensors = False
         self._sequence: torch.Tensor | None = None
 
     # -- the parts -----------------------------------------------------------------------------
@@ -217,6 +219,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         explore: bool | str | None = None,
         random_actions: bool = False,
         force_reset: bool = False,
+        as_tensors: bool = False,
     ) -> Sequence[SingleAgentEpisode]:
         """Step the environments and return the recorded episodes, or add each step to a storage.
 
@@ -231,6 +234,9 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             explore: Whether actions explore; default: the config's.
             random_actions: As in `EnvRunner.sample`, without a storage.
             force_reset: As in `EnvRunner.sample`, without a storage.
+            as_tensors: True: the rows of the episodes stay where they are, for pipelines, learners and replay buffers
+                of tensors. An item, such as `episodes[0]`, is an episode of arrays, for which all are copied. For
+                `num_timesteps` only.
 
         Returns:
             The episodes; none with a storage.
@@ -241,13 +247,23 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             RunnerError: the runner was stopped.
             ColumnError: the storage has other columns than the steps.
         """
-        amounts = {"num_timesteps": num_timesteps, "num_episodes": num_episodes}
+        amounts: dict[str, Any] = {"num_timesteps": num_timesteps, "num_episodes": num_episodes}
+        others: dict[str, Any] = {"random_actions": random_actions, "force_reset": force_reset}
         if storage is None:
             if num_steps is not None:
                 raise _without_storage(f"num_steps={num_steps}", "num_timesteps")
-            return super().sample(**amounts, explore=explore, random_actions=random_actions, force_reset=force_reset)
-        others = amounts | {"random_actions": random_actions or None, "force_reset": force_reset or None}
-        if given := [f"{name}={value}" for name, value in others.items() if value is not None]:
+            if as_tensors and num_timesteps is None:
+                expected, found = "as_tensors with num_timesteps", f"as_tensors=True, num_episodes={num_episodes}"
+                do = "pass num_timesteps, or leave as_tensors out"
+                raise RunnerArgumentError("TensorEnvRunner.sample", expected=expected, found=found, do=do)
+            self._as_tensors = as_tensors
+            try:
+                return super().sample(**amounts, explore=explore, **others)
+            finally:
+                self._as_tensors = False
+        others |= {"as_tensors": as_tensors}
+        amounts |= {name: value or None for name, value in others.items()}
+        if given := [f"{name}={value}" for name, value in amounts.items() if value is not None]:
             raise _without_storage(f"a storage, and {', '.join(given)}", "num_steps")
         with self._only_call("sample"), evaluation_mode(self.module):
             kind: Any = explores(explore, self.config.explore)
@@ -286,20 +302,19 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         finally:
             self._counts_ends = False
 
-    def _harvest(self) -> VectorEpisodes:
-        return self._flushed(self.lookback)
+    def _harvest(self) -> Sequence[SingleAgentEpisode]:
+        return self._flushed(self.lookback)  # type: ignore[no-any-return]
 
     def _harvest_ended(self, count: int) -> tuple[VectorEpisodes, list[SingleAgentEpisode]]:
         return self._flushed(0).first(count), []
 
-    def _flushed(self, lookback: int) -> VectorEpisodes:
+    def _flushed(self, lookback: int) -> Any:
         self._count_ended()
         try:
-            episodes: VectorEpisodes = self._recorder.flush(lookback)
+            return self._recorder.flush(lookback, as_tensors=self._as_tensors)
         except BaseException:
             self._rescue()
             raise
-        return episodes
 
     def _rescue(self) -> None:
         super()._rescue()

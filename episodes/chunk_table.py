@@ -9,9 +9,9 @@ from typing import Any, TypeAlias, overload
 
 import numpy as np
 
-from epibatch.core.arrays_or_tensors import on_device, take
+from epibatch.core.arrays_or_tensors import common_type, on_device, put, take
 from epibatch.core.columns import Columns
-from epibatch.core.structs import flatten_like, unflatten
+from epibatch.core.structs import convert_to_numpy, flatten_like, unflatten
 
 from ._storage.infos_buffer import mark_placeholders
 from .infinite_lookback_buffer import lengths_of
@@ -41,8 +41,9 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
         agents: The agent of each chunk, if they are of several.
         multi_agent_ids: The id of each chunk's multi-agent episode, likewise.
         module_id: The module that acts for these agents; None: there is one agent.
-        device: Where the rows are, if they are tensors, of one store; None: they are arrays.
-        arrays: Makes the same chunks as episodes of arrays, if they are tensors.
+        device: Where the rows are, if they are tensors; None: they are arrays.
+        arrays: Makes the same chunks as episodes of arrays, if they are tensors; None: nothing does.
+        envs: The environment of each chunk, if they were recorded together: int64 [C].
 
     Args:
         stores: The stores.
@@ -69,6 +70,7 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
     module_id: Any = None
     device: Any = None
     arrays: Callable[[], Sequence[SingleAgentEpisode]] | None = None
+    envs: Ints | None = None
     _in_arrays: Sequence[SingleAgentEpisode] | None = None
 
     def __init__(
@@ -182,12 +184,14 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
             for i, (chunk, step) in enumerate(zip(chunks.tolist(), steps.tolist()) if self.tails else ())
             if chunk in self.tails and step == self.lengths[chunk]
         }
-        return ChunkTable(
+        out = ChunkTable(
             self.stores, self.first[chunks] + steps * self.stride[chunks], np.zeros_like(steps),
             store=self.store[chunks], stride=self.stride[chunks], lookbacks=self.lookbacks[chunks] + steps,
             starts=self.starts[chunks] + steps, tails=tails,
             lack_final_obs=self.lack_final_obs[chunks] & (steps == self.lengths[chunks]),
         )  # fmt: skip
+        out.device = self.device
+        return out
 
     @property
     def table(self) -> ChunkTable:
@@ -204,7 +208,7 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
             return None
         steps = np.arange(low, low + count + (name in (Columns.OBS, Columns.INFOS)))
         rows = column.rows_at(self._ordered(int(self.store[chunk]), self.first[chunk] + steps * self.stride[chunk]))
-        leaves = [leaf[rows] for leaf in column.leaves]
+        leaves = [convert_to_numpy(take(leaf, rows)) for leaf in column.leaves]
         if name == Columns.OBS and chunk in self.tails:
             for leaf, row in zip(leaves, flatten_like(column.form, self.tails[chunk])):
                 leaf[-1] = row
@@ -302,11 +306,9 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
 
     def _ordered(self, store: int, places: Ints) -> Ints:
         """The rows of a store at some places, where its leaves are."""
-        if self.device is not None:
-            rows: Ints = on_device(places, self.device)
-            return rows
         rows_at = getattr(self.stores[store], "rows_at", None)
-        return places if rows_at is None else rows_at(places)
+        rows: Ints = places if rows_at is None else rows_at(places)
+        return rows if self.device is None else on_device(rows, self.device)
 
     def read(self, columns: Sequence[StoreColumn], i: int, parts: Sequence[Part], dtype: Any = None) -> Leaf:
         """Return copies of the rows of one leaf at some places.
@@ -324,7 +326,13 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
             return out if dtype is None else out.astype(dtype)
         leaves = [columns[k].leaves[i] for k, _, _ in parts] or [columns[0].leaves[i]]
         total = sum(len(at) for _, _, at in parts)
-        out = np.empty((total, *leaves[0].shape[1:]), np.result_type(*leaves) if dtype is None else dtype)
+        shape, dtype = (total, *leaves[0].shape[1:]), common_type(*leaves) if dtype is None else dtype
+        if self.device is not None:
+            out = leaves[0].new_empty(shape, dtype=dtype)  # type: ignore[attr-defined]
+            for (k, where, at), leaf in zip(parts, leaves):
+                put(out, where, take(leaf, columns[k].rows_at(at)))
+            return out
+        out = np.empty(shape, dtype)
         for (k, where, at), leaf in zip(parts, leaves):
             if not len(leaf):  # its chunks have room that is filled in, and no rows
                 continue
@@ -334,6 +342,12 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
             else:
                 out[where] = np.take(leaf, rows, axis=0, mode="clip")
         return out
+
+
+def in_arrays(episodes: Any) -> Any:
+    """Return chunks of tensors as episodes of arrays, and other episodes as they are."""
+    arrays = getattr(episodes, "arrays", None)
+    return episodes if arrays is None else arrays()
 
 
 _OF_EPISODES: dict[str, Callable[[Sequence[Any]], Any]] = {

@@ -228,7 +228,8 @@ class EpisodeReader:
             if item is not None:
                 columns.append(item)
         shapes = {tuple(leaf.shape[1:] for leaf in item.leaves) for item in columns}
-        numbers = all(leaf.dtype.kind in _NUMBERS for item in columns for leaf in item.leaves)
+        leaves = [] if table.device is not None else [leaf for item in columns for leaf in item.leaves]
+        numbers = all(leaf.dtype.kind in _NUMBERS for leaf in leaves)
         return columns, numbers and len(shapes) == 1
 
     @kept_property

@@ -225,7 +225,8 @@ class Rows:
     def like(self, i: int) -> Leaf:
         """An array without rows, of the shape and type of leaf `i`, those of rows that lie apart included."""
         if self._table is not None and self._table.device is not None:
-            return convert_to_numpy(self.columns[0].leaves[i][:0])  # type: ignore[no-any-return]
+            leaf: Any = self.columns[0].leaves[i]
+            return convert_to_numpy(leaf.new_empty((0, *leaf.shape[1:]), device="cpu"))  # type: ignore[no-any-return]
         arrays = [column.leaves[i] for column in self.columns] if self._table is not None else self.parts[i]
         filled = [leaf for leaf in arrays if len(leaf)] or arrays[:1]
         dtype = np.result_type(*{leaf.dtype for leaf in filled}, *{tail[i].dtype for tail in self.tails.values()})

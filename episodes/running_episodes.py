@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from epibatch.core.arrays_or_tensors import Rows, where
+from epibatch.core.arrays_or_tensors import Rows, beside, where
 
 
 class RunningEpisodes:
@@ -48,4 +48,4 @@ class RunningEpisodes:
         self.steps += of_running.sum(0)
         if rewards is not None:
             self.returns[~goes_on] = 0
-            self.returns += where(of_running, rewards.reshape(*ended.shape, -1).sum(2), 0.0).sum(0)
+            self.returns += where(beside(of_running, rewards), rewards.reshape(*ended.shape, -1).sum(2), 0.0).sum(0)

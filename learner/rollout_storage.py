@@ -413,7 +413,7 @@ class RolloutStorage:
             tails=self._tail_rows(ended[stops - 1, envs], envs, stops, flat[Columns.OBS]),
             ids=_Ids(self._running.name, envs, numbers, self._ids),
         )
-        table.device, table.arrays = self.device, self.episodes
+        table.device, table.arrays, table.envs = self.device, self.episodes, envs
         return table
 
     def _tail_rows(self, ended: Any, envs: Any, stops: Any, observations: Any) -> TailRows:

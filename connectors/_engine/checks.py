@@ -88,10 +88,22 @@ def chunks_of(source: Any, piece_with_arrays: Callable[[], Any]) -> Any:
     Args:
         source: What a pipeline was given as episodes.
         piece_with_arrays: Returns a piece that does not work on tensors, for which tensors become arrays; None: all do.
+
+    Raises:
+        PipelineError: there is such a piece, and the rows were drawn from a buffer of tensors.
     """
     table = source.chunk_table() if hasattr(source, "chunk_table") else source
-    if getattr(table, "arrays", None) is None or (piece := piece_with_arrays()) is None:
+    if getattr(table, "device", None) is None or (piece := piece_with_arrays()) is None:
         return table
+    if table.arrays is None:
+        name = type(piece).__name__
+        raise PipelineError(
+            f"{name}, on rows drawn from a replay buffer of tensors",
+            expected="pieces that say takes_tensors = True",
+            found=f"{name}, which needs arrays",
+            do="declare it if its code works on tensors; or leave device out of the buffer's options, so that its "
+            "rows are arrays",
+        )
     if table.device.type != "cpu":  # there arrays share the memory of tensors
         _warn_of_arrays(piece, table.device)
     return table.arrays()

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from epibatch.core.arrays_or_tensors import take
 from epibatch.core.padding import SequenceLayout, pad
 from epibatch.core.structs import flatten, map_struct
 
@@ -68,7 +69,8 @@ class EpisodeColumn:
         data = self.data
         if isinstance(data, list):
             return EpisodeColumn([row for row, keep in zip(data, rows.tolist()) if keep], counts)
-        return EpisodeColumn(map_struct(lambda leaf: leaf[rows], data), counts, item_per_row=self.item_per_row)
+        at = np.flatnonzero(rows)
+        return EpisodeColumn(map_struct(lambda leaf: take(leaf, at), data), counts, item_per_row=self.item_per_row)
 
     def picked(self, chunks: np.ndarray[Any, np.dtype[np.int64]]) -> EpisodeColumn:
         """Return the rows of some chunks, in another order.

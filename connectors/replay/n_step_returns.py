@@ -7,9 +7,10 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from annotated_types import Interval
 
+from epibatch.core.arrays_or_tensors import as_floats, beside
 from epibatch.core.columns import Columns
 from epibatch.core.errors import PipelineError
-from epibatch.core.structs import map_struct
+from epibatch.core.structs import convert_to_numpy, map_struct
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
@@ -62,6 +63,7 @@ class NStepReturns(LearnerPiece):
         "n_step",
         "discounts",
     )
+    takes_tensors: ClassVar[bool] = True
     n_step: Annotated[int, Interval(ge=1)] = 1
     gamma: Annotated[float, Interval(ge=0, le=1)] = 0.99
 
@@ -83,8 +85,8 @@ class NStepReturns(LearnerPiece):
         rows = np.arange(len(chunks))
         count = np.minimum(group.lengths[chunks] - steps, self.n_step)  # 0 for a bootstrap row
         rewards = column_or_gather(columns, group, Columns.REWARDS, name)
-        sums = (rewards.data * (count > 0)).astype(np.result_type(rewards.data, np.float32))
-        ended = columns[Columns.TERMINATEDS].data if Columns.TERMINATEDS in columns else None
+        sums = as_floats(rewards.data * beside(count > 0, rewards.data))
+        ended = convert_to_numpy(columns[Columns.TERMINATEDS].data) if Columns.TERMINATEDS in columns else None
         for later in range(1, self.n_step):
             still = np.flatnonzero(count > later)
             if ended is not None:  # by an earlier piece, which may let an episode end before its last step

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -49,6 +49,7 @@ class RandomSubsequences(LearnerPiece):
         >>> piece.seed(0)
     """
 
+    takes_tensors: ClassVar[bool] = True
     length: int | None = None
     short: Literal["pad", "drop"] = "pad"
     at: Literal["random", "end"] = "random"

@@ -13,9 +13,11 @@ import numpy as np
 from epibatch.core.errors import CheckpointError, ReplayError
 from epibatch.core.metrics import NUM_ENV_STEPS_SAMPLED
 from epibatch.core.restoring import check_count, restore_generator, restore_on_error, restoring
+from epibatch.core.runtime import device_name
 from epibatch.core.state_codec import require_mapping
 from epibatch.core.structs import flatten
 
+from ..chunk_table import in_arrays
 from ..single_agent_episode import SingleAgentEpisode
 from ..store import Ints, Leaf
 from .lanes import Lanes
@@ -48,6 +50,9 @@ class EpisodeReplayBuffer(StepDraws, SavedBuffer):
         capacity_bytes: Bytes of all rows, by which the first rows say how many there may be, in place of `capacity`;
             None: `capacity` counts.
         folder: Where the rows lie, in files that are mapped into memory and go with the process; None: in memory.
+        device: Where the rows are as tensors, such as "cuda". Draws are tensors there, and so are batches. None: the
+            rows are arrays.
+        pin_memory: True: the rows are tensors in page-locked memory of the host, and so is what pieces read of them.
         seed: Seed of the draws; None: another one in each buffer.
 
     Raises:
@@ -76,6 +81,8 @@ class EpisodeReplayBuffer(StepDraws, SavedBuffer):
         keep_infos: bool = False,
         capacity_bytes: int | None = None,
         folder: str | os.PathLike[str] | None = None,
+        device: Any = None,
+        pin_memory: bool = False,
         seed: int | Sequence[int] | None = None,
     ) -> None:
         where = type(self).__name__
@@ -83,7 +90,10 @@ class EpisodeReplayBuffer(StepDraws, SavedBuffer):
         check_least(where, 0, batch_length_T=batch_length_T)
         least = max(_FEWEST_ROWS, batch_length_T + 1)
         check_least(where, least, capacity=capacity, capacity_bytes=capacity_bytes)
-        lanes = Lanes(0, int(capacity), kept_outputs, keep_infos, folder)
+        if device is not None or pin_memory:
+            _check_device(where, device, pin_memory, keep_infos=keep_infos, folder=folder)
+        self._options = kept_outputs, keep_infos, folder, device, pin_memory
+        lanes = Lanes(0, int(capacity), *self._options)
         super().__init__(
             lanes,
             np.random.default_rng(seed),
@@ -108,7 +118,7 @@ class EpisodeReplayBuffer(StepDraws, SavedBuffer):
         """Add the steps of episodes, or of parts of them; later parts of a running episode go on where it was.
 
         Args:
-            episodes: One episode, a list of them, or what a runner's `sample` returned.
+            episodes: One episode, a list of them, what a runner's `sample` returned, or a `RolloutStorage`.
             source: Distinguishes runners, if several fill the buffer: their environments have lanes of their own.
 
         Raises:
@@ -141,15 +151,21 @@ class EpisodeReplayBuffer(StepDraws, SavedBuffer):
     def _prepared(self, episodes: Any, source: Any, marks: Ints | None) -> Callable[[], None]:
         if isinstance(episodes, SingleAgentEpisode):
             episodes = [episodes]
-        chunks = getattr(episodes, "chunks", None)
+        if hasattr(episodes, "chunk_table"):
+            episodes = episodes.chunk_table()
+        if self.lanes.device is None:
+            episodes = in_arrays(episodes)
+        chunks, envs = getattr(episodes, "chunks", None), getattr(episodes, "envs", None)
+        if chunks is not None:
+            envs = [chunk.env for chunk in chunks]
         ended: list[SingleAgentEpisode] = []  # without a step, after those that were added before
-        if chunks is None:
+        if envs is None:
             ended = [episode for episode in episodes if not len(episode) and episode.is_done]
             episodes = [episode for episode in episodes if len(episode)]
         if not len(episodes):
             return lambda: self._end(ended, source)
-        if chunks is not None:
-            lanes = [self._lane_of_env((source, chunk.env)) for chunk in chunks]
+        if envs is not None:
+            lanes = [self._lane_of_env((source, int(env))) for env in envs]
         else:
             lanes = [self._lane_of_episode(episode, source) for episode in episodes]
         if self.capacity_bytes is not None and not self.lanes.num_lanes:
@@ -254,9 +270,7 @@ class EpisodeReplayBuffer(StepDraws, SavedBuffer):
             if rows > capacity:
                 do = "make a buffer of that capacity"
                 raise CheckpointError(where, expected=f"at most {capacity} rows", found=f"{rows}", do=do)
-            lanes = Lanes.from_state(
-                require_mapping(where, state["lanes"]), self.kept_outputs, self.keep_infos, self.folder
-            )
+            lanes = Lanes.from_state(require_mapping(where, state["lanes"]), *self._options)
             tables = [
                 {(a, b): check_count(where, lane) for a, b, lane in state[name]} for name in ("lane_of", "running")
             ]
@@ -323,3 +337,18 @@ class EpisodeReplayBuffer(StepDraws, SavedBuffer):
             "num_env_steps_evicted": self.lanes.num_steps_added - len(self),
             NUM_ENV_STEPS_SAMPLED: self._sampled,
         }
+
+
+def _check_device(where: str, device: Any, pin_memory: bool, **others: Any) -> None:
+    """Refuse what is no device, and what tensors cannot have; a device that this machine lacks is found later."""
+    try:
+        name = "meta" if str(device) == "meta" else device_name("cpu" if device is None else device)
+    except ValueError as error:
+        do = 'pass "cuda", "cpu", or None for arrays'
+        raise ReplayError(f"{where}, device", expected="a device", found=f"{device!r} ({error})", do=do) from None
+    others["device"] = pin_memory and name != "cpu" and name
+    for option, value in others.items():
+        if value:
+            beside = "pin_memory=True" if option == "device" else "device or pin_memory"
+            expected, do = f"no {option} with {beside}", f"leave out {option}, or {beside}"
+            raise ReplayError(f"{where}, {option}", expected=expected, found=repr(value), do=do)

@@ -49,6 +49,7 @@ class HeldSteps(Store, Protocol):
         num_steps: Rows that are steps.
         num_steps_added: Steps that were ever added, those that are not held any more included.
         num_rows: Rows that are held.
+        device: Where their columns are, if they are tensors; None: they are arrays.
     """
 
     @property
@@ -57,6 +58,8 @@ class HeldSteps(Store, Protocol):
     def num_steps_added(self) -> int: ...
     @property
     def num_rows(self) -> int: ...
+    @property
+    def device(self) -> Any: ...
 
     def rows_at(self, places: Ints) -> Ints:
         """Return the rows of the arrays at some places: int64 [R]."""

@@ -15,12 +15,15 @@ from typing import Any
 
 import numpy as np
 
+from epibatch.core.arrays_or_tensors import as_tensor, common_type, new_zeros, on_device, put, take
 from epibatch.core.columns import Columns
 from epibatch.core.errors import CheckpointError, ColumnError
 from epibatch.core.files import storing
+from epibatch.core.kept_property import kept_property
 from epibatch.core.restoring import check_count
+from epibatch.core.runtime import usable_device
 from epibatch.core.sealed_arrays import SealedArrays, SealedFile
-from epibatch.core.structs import Form, flatten, flatten_like, unflatten
+from epibatch.core.structs import Form, convert_to_numpy, flatten, flatten_like, unflatten
 
 from ..arrays import object_leaf
 from ..reader import EpisodeReader, reader_of
@@ -55,6 +58,8 @@ class Lanes:
         kept_outputs: Names of the model outputs to keep; None: all.
         keep_infos: True: keep the infos too, in a column `infos` of dicts.
         folder: Where the columns lie, in files without a name; None: in memory.
+        device: Where they lie as tensors, a name or a `torch.device`; None: they are arrays.
+        pin_memory: True: they are tensors in page-locked memory.
 
     Attributes:
         written: Rows that each lane ever got: int64 [lanes].
@@ -70,9 +75,13 @@ class Lanes:
         kept_outputs: Collection[str] | None = None,
         keep_infos: bool = False,
         folder: str | os.PathLike[str] | None = None,
+        device: Any = None,
+        pin_memory: bool = False,
     ) -> None:
         self.num_lanes, self.rows_per_lane = num_lanes, rows_per_lane
         self._kept, self._keep_infos, self._folder = kept_outputs, keep_infos, folder
+        self._options = kept_outputs, keep_infos, folder, device, pin_memory
+        self._device, self._pin_memory = "cpu" if pin_memory else device, pin_memory
         self.written = np.zeros(num_lanes, np.int64)
         self.num_steps = self.num_steps_added = self.num_episodes_added = 0
         size = num_lanes * rows_per_lane
@@ -92,6 +101,15 @@ class Lanes:
         self._views: weakref.WeakSet[SealedArrays] = weakref.WeakSet()  # segments in states that somebody holds
 
     # -- as a store ----------------------------------------------------------------------------------
+
+    @kept_property
+    def device(self) -> Any:
+        """Where the columns are, if they are tensors; None: they are arrays.
+
+        Raises:
+            ConfigError: this machine has no such device.
+        """
+        return None if self._device is None else usable_device(self._device, "replay buffer")
 
     @property
     def outputs(self) -> Collection[str]:
@@ -190,7 +208,7 @@ class Lanes:
             rows_per_lane: Rows of each; the oldest of a lane that holds more are left out.
         """
         self._keep_views()
-        out = Lanes(num_lanes, rows_per_lane, self._kept, self._keep_infos, self._folder)
+        out = Lanes(num_lanes, rows_per_lane, *self._options)
         out.num_steps_added, out.num_episodes_added = self.num_steps_added, self.num_episodes_added
         out.written[: self.num_lanes] = self.written
         places = self.newest(rows_per_lane)
@@ -200,7 +218,7 @@ class Lanes:
         for name, (form, leaves) in self._columns.items():
             out._columns[name] = out._with_room(name, form, leaves)
             for leaf, other in zip(leaves, out._columns[name][1]):
-                other[after] = leaf[before]
+                put(other, after, take(leaf, before))
         out._lives, out._names, out._free = self._lives, self._names, list(self._free)
         out._bounds, out._files = list(self._bounds), list(self._files)
         more = num_lanes - self.num_lanes
@@ -233,11 +251,11 @@ class Lanes:
             "bounds": np.array(self._bounds),
             "segments": parts,
             "apart": {
-                name: [_listed(leaf[every]) for leaf in leaves if not _is_numbers(leaf)]
+                name: [_listed(leaf, every) for leaf in leaves if not _is_numbers(leaf)]
                 for name, (_, leaves) in self._columns.items()
             },
             "columns": {
-                name: unflatten(form, [_listed(leaf[rows]) for leaf in leaves])
+                name: unflatten(form, [_listed(leaf, rows) for leaf in leaves])
                 for name, (form, leaves) in self._columns.items()
             },
             "lives": self._episodes(newest),
@@ -270,7 +288,7 @@ class Lanes:
         places = runs(lanes + firsts, high - firsts)
         rows = self.rows_at(places)
         ends = places[self._number[rows] < 0]  # rows that are no steps are the last ones of their episodes
-        return [firsts, self._episodes(ends), *(leaf[rows] for leaf in self._leaves)]
+        return [firsts, self._episodes(ends), *(convert_to_numpy(take(leaf, rows)) for leaf in self._leaves)]
 
     @property
     def _leaves(self) -> list[Leaf]:
@@ -310,14 +328,19 @@ class Lanes:
         kept_outputs: Collection[str] | None = None,
         keep_infos: bool = False,
         folder: str | os.PathLike[str] | None = None,
+        device: Any = None,
+        pin_memory: bool = False,
     ) -> Lanes:
         """Return lanes with what `get_state` gave.
 
         Raises:
+            ConfigError: the device cannot be used here.
+            ColumnError: a column that cannot be a tensor, if there is a device.
             CheckpointError: parts of the state do not fit each other.
         """
         written, bounds = np.array(state["written"], np.int64), np.array(state["bounds"], np.int64)
-        out = cls(len(written), check_count("rows of a lane", state["rows_per_lane"]), kept_outputs, keep_infos, folder)
+        options = kept_outputs, keep_infos, folder, device, pin_memory
+        out = cls(len(written), check_count("rows of a lane", state["rows_per_lane"]), *options)
         out.written = written
         filled = np.flatnonzero(written)
         newest = out.rows_at((filled << _LANE) + written[filled] - 1)
@@ -332,9 +355,10 @@ class Lanes:
             leaves, form = flatten(column)
             _require(all(len(leaf) == len(filled) for leaf in leaves), f"newest rows of {name!r}")
             arrays = [object_leaf(leaf) if isinstance(leaf, list) else np.asarray(leaf) for leaf in leaves]
+            arrays = out._as_kept(name, arrays)
             out._columns[name] = out._with_room(name, form, arrays)
             for leaf, values in zip(out._columns[name][1], arrays):
-                leaf[newest] = values
+                put(leaf, newest, values)
         out._marks[newest] = state["marks"]
         episodes = [np.array(state["lives"], np.int64)]
         episodes += [
@@ -368,12 +392,13 @@ class Lanes:
         )  # there may have been fewer lanes, with more rows
         shapes = [value.shape for value in values]
         _require(shapes == [(counts.sum(), *leaf.shape[1:]) for leaf in leaves], "columns of a segment")
-        _require(all(np.can_cast(value.dtype, leaf.dtype) for value, leaf in zip(values, leaves)), "types of a segment")
+        values[2:] = self._as_kept("", values[2:])
+        _require(all(_can_hold(leaf, value) for leaf, value in zip(leaves, values)), "types of a segment")
         places = runs((np.arange(count) << _LANE) + firsts, counts)
         held = self.hold(places)
         rows = self.rows_at(places[held])
         for leaf, value in zip(leaves, values):
-            leaf[rows] = value[held]
+            put(leaf, rows, take(value, np.flatnonzero(held)))
         return lives
 
     def _fill_apart(self, columns: Mapping[str, Sequence[Any]]) -> None:
@@ -476,7 +501,8 @@ class Lanes:
         lengths = reader.lengths
         numbers = (lengths.cumsum() - lengths + skipped + self.num_steps_added)[chunks] + at
         numbers[stops - 1] = -1
-        steps = rows[numbers >= 0]
+        is_step = numbers >= 0
+        targets = {True: self._targets(places, rows, None), False: self._targets(places, rows, is_step)}
         self._number[rows] = numbers
         self.num_steps_added += int(lengths.sum())
         self._t[rows] = (reader.starts + skipped)[chunks] + at
@@ -484,9 +510,41 @@ class Lanes:
         if marks is not None:
             self._marks[rows] = marks[((counts + skipped).cumsum() - counts)[chunks] + at]
         for name, (_, values) in columns.items():
+            at, picked = targets[name in (Columns.OBS, Columns.INFOS)]
             for leaf, value in zip(self._columns[name][1], values):
-                leaf[steps if name not in (Columns.OBS, Columns.INFOS) else rows] = value
+                put(leaf, at, value if picked is None else take(value, picked))
         return places
+
+    def _targets(self, places: Ints, rows: Ints, mask: Flags | None) -> tuple[Any, Ints | None]:
+        """Return the rows to write to, those of a mask, and which of their values go there; None: all.
+
+        Later chunks of one call may overwrite rows of earlier ones, and tensors take no row twice.
+        """
+        if mask is not None:
+            rows = rows[mask]
+        if self.device is None:
+            return rows, None
+        held = self.hold(places if mask is None else places[mask])
+        picked = None if held.all() else np.flatnonzero(held)
+        return on_device(rows if picked is None else rows[picked], self.device), picked
+
+    def _as_kept(self, name: str, leaves: list[Leaf]) -> list[Leaf]:
+        """Return the leaves of a column as what they are kept as: arrays, or tensors on the device.
+
+        Raises:
+            ColumnError: one is text or Python objects, and cannot be a tensor.
+        """
+        if self.device is None:
+            return leaves
+        for leaf in leaves:
+            if not _is_numbers(leaf):
+                raise ColumnError(
+                    f"column {name!r} of a replay buffer on {self.device}",
+                    expected="numbers, which tensors can hold",
+                    found=f"rows of type {leaf.dtype}",
+                    do="encode it with an env-to-module piece, or make the buffer without device",
+                )
+        return [as_tensor(leaf, self.device) for leaf in leaves]
 
     def _read(self, reader: EpisodeReader, skipped: Ints) -> dict[str, tuple[Form, list[Leaf]]]:
         """The nesting and leaves of all rows by column, checked against the columns that are there."""
@@ -504,7 +562,7 @@ class Lanes:
     def _checked(self, name: str, reader: EpisodeReader, skipped: Ints) -> tuple[Form, list[Leaf]]:
         rows = reader.rows(name, skipped, reader.lengths + (name == Columns.OBS))
         rows.check(objects=True)
-        form, leaves = rows.form, [rows.leaf(i) for i in range(rows.num_leaves)]
+        form, leaves = rows.form, self._as_kept(name, [rows.leaf(i) for i in range(rows.num_leaves)])
         before = self._columns.get(name)
         if before is None:
             return form, leaves
@@ -528,18 +586,20 @@ class Lanes:
         if name not in self._columns:
             return form, [self._array(value.shape[1:], value.dtype) for value in values]
         form, leaves = self._columns[name]
-        return form, [self._promoted(leaf, np.result_type(leaf, value)) for leaf, value in zip(leaves, values)]
+        return form, [self._promoted(leaf, common_type(leaf, value)) for leaf, value in zip(leaves, values)]
 
-    def _promoted(self, leaf: Leaf, dtype: np.dtype[Any]) -> Leaf:
+    def _promoted(self, leaf: Leaf, dtype: Any) -> Leaf:
         if leaf.dtype == dtype:
             return leaf
         array = self._array(leaf.shape[1:], dtype)
         array[...] = leaf
         return array
 
-    def _array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Leaf:
-        """Make rows of zeros, in memory or in a file that has no name and so goes with the process."""
+    def _array(self, shape: tuple[int, ...], dtype: Any) -> Leaf:
+        """Make rows of zeros, in memory, on the device, or in a file that has no name and so goes with the process."""
         shape = self.num_lanes * self.rows_per_lane, *shape
+        if self.device is not None:
+            return new_zeros(shape, dtype, self.device, self._pin_memory)  # type: ignore[no-any-return]
         size = math.prod(shape) * dtype.itemsize
         if self._folder is None or not size or dtype.hasobject:
             return np.zeros(shape, dtype)
@@ -636,13 +696,22 @@ def runs(firsts: Ints, counts: Ints) -> Ints:
 
 
 def _is_numbers(leaf: Leaf) -> bool:
-    return leaf.dtype.kind in "biufc"
+    return not isinstance(leaf, np.ndarray) or leaf.dtype.kind in "biufc"
+
+
+def _can_hold(leaf: Leaf, value: Leaf) -> bool:
+    """True if values can be copied into a leaf."""
+    return (
+        np.can_cast(value.dtype, leaf.dtype) if isinstance(leaf, np.ndarray) else common_type(leaf, value) == leaf.dtype
+    )
 
 
 def _kind(leaf: Leaf) -> tuple[Any, tuple[int, ...]]:
-    return "numbers" if _is_numbers(leaf) else "text" if leaf.dtype.kind == "U" else leaf.dtype, leaf.shape[1:]
+    kind = "numbers" if _is_numbers(leaf) else "text" if leaf.dtype.kind == "U" else leaf.dtype
+    return kind, tuple(leaf.shape[1:])
 
 
-def _listed(leaf: Leaf) -> Any:
-    """A list of Python objects if the leaf has such, since a state holds no arrays of objects; else the leaf."""
-    return leaf.tolist() if leaf.dtype == np.object_ else leaf
+def _listed(leaf: Leaf, rows: Ints) -> Any:
+    """Rows of a leaf, as a list if they are Python objects, since a state holds no arrays of objects."""
+    values = convert_to_numpy(take(leaf, rows))
+    return values.tolist() if values.dtype == np.object_ else values

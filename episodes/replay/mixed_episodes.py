@@ -41,6 +41,7 @@ class MixedEpisodes(ChunkTable):
             ids=LazyIds(len(order), lambda i: parts[owners[i]].ids[self._numbers[i]]),
             **columns,
         )
+        self.device = parts[0].device
         self.skips_steps = any(part.skips_steps for part in parts)
         names = dict.fromkeys(name for part in parts for name in part.per_chunk)
         self.per_chunk = {

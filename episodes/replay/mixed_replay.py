@@ -37,7 +37,7 @@ class MixedReplay(SavedBuffer):
         num_sampled: Items that were ever drawn; the next draws depend on it and on the buffers alone.
 
     Raises:
-        ReplayError: other names, or a share that is not positive and finite.
+        ReplayError: other names, a share that is not positive and finite, or buffers of arrays and of tensors.
 
     Examples:
         >>> from epibatch.episodes import SingleAgentEpisode
@@ -60,6 +60,11 @@ class MixedReplay(SavedBuffer):
                 found=f"shares {dict(shares)} and buffers {list(buffers)}",
                 do='give both the same names: MixedReplay({"demo": 1, "online": 3}, {"demo": ..., "online": ...})',
             )
+        devices = {buffer.lanes.device for buffer in buffers.values()}
+        if len(devices) > 1:
+            found = ", ".join(sorted("arrays" if device is None else f"tensors on {device}" for device in devices))
+            do = "make all buffers with the same device"
+            raise ReplayError("MixedReplay", expected="buffers of one kind", found=found, do=do)
         self.buffers = {name: buffers[name] for name in shares}
         self.num_sampled = 0
         self._bounds = np.cumsum(values / values.sum())[:-1]

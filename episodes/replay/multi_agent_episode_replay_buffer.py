@@ -66,6 +66,10 @@ class MultiAgentEpisodeReplayBuffer(SavedBuffer):
     def __init__(
         self, capacity: int = 10_000, *, batch_size_B: int = 16, seed: int | None = None, **options: Any
     ) -> None:
+        device = options.get("device") or ("pin_memory" if options.get("pin_memory") else None)
+        if device is not None:
+            do = "leave it out: episodes of several agents are arrays"
+            raise ReplayError(f"{_WHERE}, device", expected="rows in arrays", found=repr(device), do=do)
         self.capacity, self.batch_size_B, self._options = int(capacity), batch_size_B, options
         self._rng = np.random.default_rng(seed)
         self.buffers: dict[Any, Any] = {}

@@ -108,7 +108,7 @@ class SampledEpisodes(ChunkTable):
             truncateds=life.truncated,
             ids=LazyIds(len(places), lambda i: lanes.names_of(places[i : i + 1])[0].id_),
         )
-        self.drawn = places
+        self.drawn, self.device = places, lanes.device
         self.agents = LazyIds(len(places), lambda i: lanes.names_of(places[i : i + 1])[0].agent_id)
         self.multi_agent_ids = LazyIds(
             len(places), lambda i: lanes.names_of(places[i : i + 1])[0].multi_agent_episode_id

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 import numpy as np
 
+from epibatch.core.arrays_or_tensors import as_floats, take
 from epibatch.core.columns import Columns
 
 from ..chunk_table import ChunkTable
@@ -32,7 +33,7 @@ class GatheredColumns:
         if name not in self._made:
             column = self._store.stored(name)
             if column is not None:
-                column = StoreColumn(column.form, [np.take(leaf, self._rows, axis=0) for leaf in column.leaves])
+                column = StoreColumn(column.form, [take(leaf, self._rows) for leaf in column.leaves])
             self._made[name] = column
         return self._made[name]
 
@@ -90,11 +91,11 @@ class SampledTransitions(SampledEpisodes):
 
     def _summed(self, leaf: Leaf, rows: Ints, lookback: int, gamma: float, lanes: HeldSteps) -> Leaf:
         """The rewards at all rows, with the sums at those of the starts."""
-        out: Leaf = leaf[rows].astype(np.result_type(leaf, np.float32))
+        out: Leaf = as_floats(take(leaf, rows))
         sums = out[lookback :: lookback + 2]
         for later in range(1, int(self.lengths.max(initial=0))):
             still = np.flatnonzero(self.lengths > later)
-            sums[still] += gamma**later * leaf[lanes.rows_at(self.drawn[still] + later)]
+            sums[still] += gamma**later * take(leaf, lanes.rows_at(self.drawn[still] + later))
         return out
 
     def observations_at(self, chunks: Ints, steps: Ints) -> ChunkTable:

@@ -27,6 +27,7 @@ from epibatch.core.settings import Count, Fraction, Positive, PositiveNumber
 
 from ..connectors.replay.n_step_returns import NStepReturns
 from ..connectors.sequences.random_subsequences import RandomSubsequences
+from ..env_runner.tensor_env_runner import TensorEnvRunner
 from ..episodes import count_steps
 from ..episodes.replay import MixedReplay
 from .algorithm_config import AlgorithmConfig
@@ -50,9 +51,10 @@ class ReplayTraining(TrainingSettings):
     replay_buffer_config: BufferConfig = Field(default={"type": "EpisodeReplayBuffer", "capacity": 100_000})
     """The buffer: `type` (EpisodeReplayBuffer or PrioritizedEpisodeReplayBuffer; with several agents that of
     MultiAgent...), `capacity` in steps, of each module, or `capacity_bytes` in its place, `folder` (where the rows lie,
-    if not in memory), `kept_outputs` (names of model outputs that train batches are to have, such as weights_seq_no),
-    and, of a prioritised one, `alpha` (exponent of the priorities), `beta` (how far the weights of losses undo them, or
-    a schedule of it) and `eta` (share of the highest error in the priority of a sequence)."""
+    if not in memory), `device` (such as cuda) or `pin_memory` for rows in tensors, `kept_outputs` (names of model
+    outputs that train batches are to have, such as weights_seq_no), and, of a prioritised one, `alpha` (exponent of the
+    priorities), `beta` (how far the weights of losses undo them, or a schedule of it) and `eta` (share of the highest
+    error in the priority of a sequence)."""
     num_steps_sampled_before_learning_starts: Count = 1000
     """Environment steps before the first update: with random actions; with those of the module if it is recurrent, or
     if the buffer keeps outputs of it."""
@@ -215,7 +217,8 @@ class ReplaySource:
     def _fragments(self) -> Sequence[tuple[int, Sequence[Any]]]:
         """Sample one fragment of each runner; return pairs of a runner's number and its episodes."""
         if not self._config.num_env_runners:
-            return [(0, self._group.sample(**self._arguments()))]
+            tensors = isinstance(self._group.local_env_runner, TensorEnvRunner) and self.buffer.lanes.device is not None
+            return [(0, self._group.sample(**self._arguments(), as_tensors=tensors))]
         parts: list[tuple[int, Sequence[Any]]] = []
         while not parts:  # again if all runners were lost
             self.sample_ahead()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import reduce
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,13 +23,21 @@ def on_device(array: Any, device: Any) -> Rows:
     return sys.modules["torch"].as_tensor(array, device=device)
 
 
+def as_tensor(rows: Rows, device: Any) -> Rows:
+    """Return rows as a tensor on a device; float64 becomes float32."""
+    if isinstance(rows, np.ndarray):
+        rows = np.require(rows, np.float32 if rows.dtype.char in "dg" else rows.dtype.newbyteorder("="), ["C", "W"])
+    tensor = on_device(rows, device)
+    return tensor.float() if str(tensor.dtype) == "torch.float64" else tensor
+
+
 def beside(array: Any, rows: Rows) -> Rows:
     """Return an array as what rows are: as a tensor on their device, or as it is."""
     return array if isinstance(rows, np.ndarray) else on_device(array, rows.device)
 
 
 def take(rows: Rows, places: Any) -> Rows:
-    """Return copies of the rows at some places.
+    """Return copies of the rows at some places, in page-locked memory if the rows are.
 
     Args:
         rows: Shape [R, ...].
@@ -36,7 +45,9 @@ def take(rows: Rows, places: Any) -> Rows:
     """
     if isinstance(rows, np.ndarray):
         return rows.take(places, 0, mode="clip")
-    picked = rows.index_select(0, beside(places, rows).reshape(-1))
+    at = beside(places, rows).reshape(-1)
+    out = rows.new_empty((len(at), *rows.shape[1:]), pin_memory=True) if rows.is_pinned() else None
+    picked = sys.modules["torch"].index_select(rows, 0, at, out=out)
     return picked if places.ndim == 1 else picked.reshape(*places.shape, *rows.shape[1:])
 
 
@@ -66,6 +77,28 @@ def empty_like(rows: Rows, shape: tuple[int, ...]) -> Rows:
 def zeros_like(rows: Rows, shape: tuple[int, ...]) -> Rows:
     """Return zeros of the type of rows."""
     return np.zeros(shape, rows.dtype) if isinstance(rows, np.ndarray) else rows.new_zeros(shape)
+
+
+def common_type(*rows: Rows) -> Any:
+    """Return the type that holds the values of arrays, or of tensors."""
+    if isinstance(rows[0], np.ndarray):
+        return np.result_type(*rows)
+    return reduce(sys.modules["torch"].promote_types, [part.dtype for part in rows])
+
+
+def as_floats(rows: Rows) -> Rows:
+    """Return rows as floats of 32 bits or more."""
+    if isinstance(rows, np.ndarray):
+        return rows.astype(np.result_type(rows, np.float32))
+    torch = sys.modules["torch"]
+    return rows.to(torch.promote_types(rows.dtype, torch.float32))
+
+
+def new_zeros(shape: tuple[int, ...], dtype: Any, device: Any, pin_memory: bool) -> Rows:
+    """Return a tensor of zeros on a device, or in page-locked memory, if there is a GPU."""
+    torch = sys.modules["torch"]
+    with torch.inference_mode(False):  # a loop may act in this mode, and learn from the tensors outside of it
+        return torch.zeros(shape, dtype=dtype, device=device, pin_memory=pin_memory and torch.cuda.is_available())
 
 
 def as_float64(rows: Rows) -> Rows:

@@ -17,6 +17,7 @@ from epibatch.core.errors import DataError
 from epibatch.core.files import LOCK, FolderLock, is_unfinished, open_to_append, replace_file, storing, sync_folder
 
 from ..episodes import SingleAgentEpisode
+from ..episodes.chunk_table import in_arrays
 from .data_folder import (
     COMMITS,
     DESCRIPTION,
@@ -143,7 +144,7 @@ class DatasetWriter:
         if self._is_closed:
             do = "make another DatasetWriter of the folder"
             raise DataError(str(self._path), expected="an open writer", found="one that was closed", do=do)
-        about = self._description
+        about, episodes = self._description, in_arrays(episodes)
         delivery = read_parts(episodes, self.columns, self._now.parts, self._running, outputs)
         if delivery is None:
             return

@@ -101,6 +101,7 @@ class ChosenEpisodes:
         return int(self._facts.steps.sum())
 
     num_steps_added = num_steps
+    device = None
 
     def places(self, numbers: Ints) -> Ints:
         """Return the places of rows by their number, from 0 to `num_rows` - 1: int64 [R]."""

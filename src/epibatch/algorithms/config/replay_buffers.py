@@ -20,7 +20,7 @@ from ...episodes.replay import (
 PRIORITIZED = PrioritizedEpisodeReplayBuffer, MultiAgentPrioritizedEpisodeReplayBuffer
 _BUFFERS: tuple[Any, ...] = EpisodeReplayBuffer, MultiAgentEpisodeReplayBuffer, *PRIORITIZED
 BUFFERS = {kind.__name__: kind for kind in _BUFFERS}
-_COMMON = ("capacity", "capacity_bytes", "folder", "kept_outputs")
+_COMMON = ("capacity", "capacity_bytes", "folder", "kept_outputs", "device", "pin_memory")
 _OPTIONS = {
     "EpisodeReplayBuffer": _COMMON,
     "PrioritizedEpisodeReplayBuffer": (*_COMMON, "alpha", "beta", "eta"),
@@ -52,6 +52,7 @@ def _buffer_config(value: Any) -> dict[str, Any]:
     if isinstance(value, Mapping):
         kind = value.get("type", "EpisodeReplayBuffer")
         value = {**value, "type": kind.__name__ if kind in _BUFFERS else kind}
+        value |= {"device": str(value["device"])} if value.get("device") is not None else {}
     if not isinstance(value, Mapping) or value["type"] not in [*BUFFERS]:
         raise ValueError(f"expected a mapping with type: {' or '.join(BUFFERS)}")
     options = _OPTIONS[value["type"].removeprefix(_SEVERAL)]
