@@ -290,7 +290,7 @@ class VectorRunner(ABC):
 
 
 def _warn_of_unread_masks(pipeline: Any, spaces: Any, module: Any) -> None:
-    """Warn of observations with a mask of legal actions that neither a piece nor a network of one's own may read."""
+    """Warn of observations with a mask of legal actions that neither a piece nor a user's own network may read."""
     if any(piece.reads is None or Columns.ACTION_MASK in piece.writes for piece in pipeline.pieces()):
         return
     for name, network in module.as_multi_rl_module().items():

@@ -104,7 +104,7 @@ class Lanes:
 
     @kept_property
     def device(self) -> Any:
-        """Where the columns are, if they are tensors; None: they are arrays.
+        """The device of the columns, if they are tensors; None: they are arrays.
 
         Raises:
             ConfigError: this machine has no such device.
