@@ -299,9 +299,9 @@ class VectorRunner(ABC):
 
 def _warn_of_unread_masks(pipeline: Any, spaces: Any, module: Any) -> None:
     """Warn of observations with a mask of legal actions that neither a piece nor a user's own network may read."""
-    if any(piece.reads is None or Columns.ACTION_MASK in piece.writes for piece in pipeline.pieces()):
-        return
-    for name, network in module.as_multi_rl_module().items():
+    reads_mask = any(piece.reads is None or Columns.ACTION_MASK in piece.writes for piece in pipeline.pieces())
+    parts = getattr(module, "as_multi_rl_module", None)
+    for name, network in [] if reads_mask or parts is None else parts().items():
         space = spaces[name][0]
         has_mask = isinstance(space, gym.spaces.Dict) and Columns.ACTION_MASK in space.spaces
         if has_mask and type(network).__module__.startswith("epibatch.core."):
