@@ -139,9 +139,9 @@ class VideoRecorder(Piece):
         self._calls, self._frames = 0, []
 
     def _rendered(self) -> list[Any]:
-        images: Any = None if self._env is None else self._env.render()
-        several = isinstance(images, (tuple, list)) or np.ndim(images) == 4
-        images = [image for image in (images if several else [images]) if image is not None]
+        rendered: Any = None if self._env is None else self._env.render()
+        several = isinstance(rendered, (tuple, list)) or np.ndim(rendered) == 4
+        images = [image for image in (rendered if several else [rendered]) if image is not None]
         if not images:
             raise RunnerError(
                 "VideoRecorder",

@@ -108,7 +108,8 @@ class AgentBatches:
 
     def _step(self, calls: Calls) -> dict[int, Any]:
         begun = [env for env, call in calls.items() if call[0] == "reset"]  # NEXT_STEP: in this step
-        self._check_some("step of some environments", len(calls) == self._count and self._waits[begun].all())
+        good = len(calls) == self._count and bool(self._waits[begun].all())
+        self._check_some("step of some environments", good)
         actions = self._joined([calls[env][1] if calls[env][0] == "step" else {} for env in range(self._count)])
         observations, rewards, *flags, infos = self._arrays("step", self.env.step(actions))
         self._alive[begun] = True
