@@ -955,7 +955,9 @@ class VectorMultiAgentEnv:
 
     @property
     def envs(self) -> list[Any]:
-        """The environments themselves, in this process; none in others."""
+        """The environments themselves, in this process: the one vector environment if there is one; none in others."""
+        if isinstance(self._envs, AgentBatches):
+            return [self._envs.env]
         return [calls.env for calls in self._envs.calls] if isinstance(self._envs, LocalEnvs) else []
 
     def _together(self, spaces: Sequence[dict[Any, Any]], kind: str) -> dict[Any, Any]:
@@ -1198,9 +1200,9 @@ class VectorMultiAgentEnv:
         _raise_first(failures)
         return tuple(answers[i] for i in range(self.num_envs))
 
-    def render(self) -> tuple[Any, ...]:
-        """Return the image of every environment."""
-        return self.call("render")
+    def render(self) -> Any:
+        """Return the image of every environment; what a vector environment returns is not changed."""
+        return self._envs.env.render() if isinstance(self._envs, AgentBatches) else self.call("render")
 
     def close(self) -> None:
         """Close the environments; processes that do not respond are ended."""
