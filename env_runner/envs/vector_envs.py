@@ -948,7 +948,7 @@ class VectorMultiAgentEnv:
         self.single_observation_space = gym.spaces.Dict(self.observation_spaces)
         self.single_action_space = gym.spaces.Dict(self.action_spaces)
         self.render_mode = facts[0].render_mode
-        self.metadata = {**facts[0].metadata, "autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
+        self.metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP, **facts[0].metadata}
         self.ended = np.ones(self.num_envs, np.bool_)
         self._counts = [0] * self.num_envs  # steps of the episodes
         self._sent: dict[int, tuple[Any, ...]] = {}  # calls whose results were not received

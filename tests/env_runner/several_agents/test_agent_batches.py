@@ -10,6 +10,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import AutoresetMode
 
 from epibatch.algorithms import PPOConfig
+from epibatch.connectors.images import VideoRecorder
 from epibatch.core.errors import ConfigError, EnvironmentContractError, EpibatchError, RunnerError
 from epibatch.env_runner import MultiAgentEnv, MultiAgentEnvRunner, VectorMultiAgentEnv
 
@@ -373,3 +374,19 @@ def test_attributes_and_images_are_those_of_the_vector_environment():
     assert [image[0, 0, 0] for image in envs.render()] == [1, 11, 21]
     assert [type(env) for env in envs.envs] == [Seen]
     envs.close()
+
+
+@pytest.mark.parametrize("mode", [*AutoresetMode])
+def test_a_video_has_one_frame_for_each_step(mode):
+    class Seen(Games):
+        def render(self):
+            return [np.full((2, 2, 3), 10 * game.episode + game.t, np.uint8) for game in self.games]
+
+    kind = type("Native", (Seen,), {"mode": mode})
+    recorder = {"env_to_module_connector": lambda env: VideoRecorder()}
+    runner = runner_of(lambda num_envs: kind(num_envs), gym_env_vectorize_mode="vector_entry_point", **recorder)
+    runner.sample(num_timesteps=24)
+    (piece,) = [piece for piece in runner.pipelines["env_to_module"] if isinstance(piece, VideoRecorder)]
+    shown = piece.dump()[:, 0, 0, 0].tolist()
+    runner.stop()
+    assert shown[:3] == [0, 1, 2] and len(shown) == len({*shown})
