@@ -132,3 +132,14 @@ def test_dqn_calls_it_for_every_draw(monkeypatch):
     (piece,) = [each for each in algo.learner.connector if isinstance(each, Drawn)]
     algo.stop()
     assert piece.draws >= 16
+
+
+def test_an_error_names_the_hook():
+    class Wrong(Listener):
+        def on_reset(self, episodes: Any) -> None:
+            raise ValueError("no such episode")
+
+    pipeline = EnvToModulePipeline(connectors=[Wrong()])
+    with pytest.raises(ValueError, match="no such episode") as caught:
+        pipeline(rl_module=None, batch={}, episodes=[SingleAgentEpisode(observations=[0.0])])
+    assert "EnvToModulePipeline" in str(caught.value) + str(getattr(caught.value, "__notes__", ""))
