@@ -14,7 +14,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from epibatch.core.errors import ConfigError, EnvironmentContractError, RunnerError, nearest
 from epibatch.core.structs import flatten, map_struct
 
-from ...episodes.env_infos import env_infos
+from ...episodes.env_infos import ENV_INFOS, env_infos
 from .env_calls import AgentStep, EnvFacts, attribute_of, copied_info
 from .env_checks import autoreset_mode, check_space, mark_environment, reward_shape, unpack_reset, unpack_step
 from .env_workers import Answers, Calls
@@ -179,7 +179,8 @@ class AgentBatches:
     def _arrays(self, call: str, result: Any) -> Any:
         """Return the values of a reset or a step, with arrays in place of tensors."""
         values: Any = (unpack_reset if call == "reset" else unpack_step)(f"{self._where}, {call}()", result)
-        values = (*values[:-1], copied_info(values[-1] or {}))
+        infos = values[-1] or {}
+        values = (*values[:-1], copied_info(infos if isinstance(infos, dict) else {ENV_INFOS: infos}))
         if call == "reset":
             self._device = device_of(values[0])
         elif self._mode == "same_step" and values[-1]:
@@ -199,9 +200,11 @@ class AgentBatches:
             return dict(values)
         lead = (self._count, len(self.agents))[1 - axis :]
         for leaf in flatten(values)[0]:
-            if tuple(leaf.shape[: len(lead)]) != lead:
-                found = f"shape {list(leaf.shape)}"
-                raise self._misfit(what, f"shape {[*lead]} + [...]", found, f"return a row for each of {self.agents}")
+            if _shape(leaf)[: len(lead)] != lead:
+                found = f"{type(leaf).__name__} of shape {[*_shape(leaf)]}"
+                raise self._misfit(
+                    what, f"an array of shape {[*lead]} + [...]", found, f"return a row for each of {self.agents}"
+                )
         return {
             agent: map_struct(lambda leaf, i=i: leaf[(slice(None),) * axis + (i,)], values)
             for i, agent in enumerate(self.agents)
@@ -212,9 +215,10 @@ class AgentBatches:
         columns: dict[Any, list[Any]] = {}
         for agent, value in self._by_agent(what, values, 1).items():
             for leaf in flatten(value)[0]:
-                if len(leaf.shape) < 1 or leaf.shape[0] != self._count:
-                    found = f"shape {list(leaf.shape)}"
-                    raise self._misfit(f"{what}[{agent!r}]", f"shape [{self._count}] + [...]", found, "return N rows")
+                if _shape(leaf)[:1] != (self._count,):
+                    found = f"{type(leaf).__name__} of shape {[*_shape(leaf)]}"
+                    expected = f"an array of shape [{self._count}] + [...]"
+                    raise self._misfit(f"{what}[{agent!r}]", expected, found, "return N rows")
             if isinstance(value, np.ndarray):
                 columns[agent] = list(value)
             else:
@@ -233,15 +237,16 @@ class AgentBatches:
         return rows
 
     def _rewards(self, rewards: Any, there: Any) -> list[dict[Any, Any]]:
-        if not isinstance(rewards, Mapping) and np.ndim(rewards) == self._reward_axes:
-            rewards = dict.fromkeys(self.agents, rewards)
-        elif not isinstance(rewards, Mapping):
-            rewards = self._by_agent("rewards", rewards, 1)
+        if not isinstance(rewards, Mapping):
+            rewards = np.asarray(rewards)
+            is_common = rewards.ndim == self._reward_axes
+            rewards = dict.fromkeys(self.agents, rewards) if is_common else self._by_agent("rewards", rewards, 1)
         columns = {}
         for agent, column in rewards.items():
             column = np.asarray(column)
             fits = column.ndim == self._reward_axes and len(column) == self._count and column.dtype.kind in "fiub"
-            if agent not in self.agents or not fits or not np.isfinite(column).all():
+            fits = fits and agent in self.agents
+            if not fits or not np.isfinite(column[there[:, self.agents.index(agent)]]).all():
                 expected = f"finite numbers [{self._count}" + (
                     ", ...], as reward_space says" * (self._reward_axes > 1) or "]"
                 )
@@ -301,6 +306,10 @@ class AgentBatches:
 
     def _misfit(self, what: str, expected: str, found: str, do: str) -> EnvironmentContractError:
         return EnvironmentContractError(f"{self._where}, {what}", expected=expected, found=found, do=do)
+
+
+def _shape(leaf: Any) -> tuple[int, ...]:
+    return tuple(getattr(leaf, "shape", ()))
 
 
 def _check_made(env: Any, where: str) -> None:
