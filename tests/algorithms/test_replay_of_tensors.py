@@ -230,6 +230,22 @@ def test_episodes_of_arrays_are_copied_to_the_device_and_types_widen():
     assert batches[0]["obs"]["b"].dtype is torch.float32
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64", "int16", "bool", "float16", "float64"])
+def test_rows_of_every_type_are_kept_with_their_values(dtype):
+    values = np.arange(7).astype(dtype) * np.asarray(200 if dtype in ("uint16", "uint32", "uint64") else 1, dtype)
+    buffers = [EpisodeReplayBuffer(30, seed=0, **options) for options in ({}, {"device": "cpu"})]
+    for buffer in buffers:
+        for _ in range(2):
+            buffer.add(
+                SingleAgentEpisode(
+                    observations=list(values[:, None]), actions=[0] * 6, rewards=[1.0] * 6, len_lookback_buffer=0
+                )
+            )
+    batches = [batch_of(buffer.sample(16), runner_of(TensorEnvRunner)) for buffer in buffers]
+    for name in ("obs", "new_obs"):
+        assert batches[0][name].tolist() == batches[1][name].tolist()
+
+
 def test_a_buffer_of_tensors_is_saved_and_restored(tmp_path):
     of_arrays, of_tensors, runner = filled(device="cpu")
     for number, (source, options) in enumerate(
