@@ -11,7 +11,9 @@ import numpy as np
 Rows: TypeAlias = Any
 """An array or a tensor; torch is not loaded before a tensor came."""
 _KEPT_AS = {"float64": "float32", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
-"""Types of tensors -> those that take their place; torch cannot write rows of unsigned integers, or promote them."""
+"""Types of tensors -> those that replay keeps in their place; torch does not promote unsigned integers."""
+_BITS = {"torch.uint16": "int16", "torch.uint32": "int32", "torch.uint64": "int64"}
+"""Types of tensors whose rows torch cannot write -> types of the same size."""
 
 
 def is_tensor(rows: Rows) -> bool:
@@ -65,6 +67,9 @@ def put(rows: Rows, places: Any, values: Any) -> None:
     """
     if not isinstance(rows, np.ndarray) and not isinstance(values, (int, float)):
         values = beside(values, rows).to(rows.dtype)
+        if str(rows.dtype) in _BITS:
+            bits = getattr(sys.modules["torch"], _BITS[str(rows.dtype)])
+            rows, values = rows.view(bits), values.view(bits)
     rows[places] = values
 
 
