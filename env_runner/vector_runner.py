@@ -16,7 +16,7 @@ import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
-from epibatch.core.errors import EpibatchWarning, RunnerError, SpaceError
+from epibatch.core.errors import ConfigError, EpibatchWarning, RunnerError, SpaceError
 from epibatch.core.metrics import WEIGHTS_SEQ_NO, MetricsLogger
 from epibatch.core.random_streams import random_stream, runner_stream
 from epibatch.core.restoring import check_count, restore_on_error, restoring
@@ -69,7 +69,15 @@ class VectorRunner(ABC):
         self.module = self.make_module()
         _warn_of_unread_masks(self._env_to_module, self.spaces, self.module)
         if config.torch_compile_worker:
-            for module in self.module.as_multi_rl_module().values():
+            parts = getattr(self.module, "as_multi_rl_module", None)
+            for module in [self.module] if parts is None else parts().values():
+                if not hasattr(module, "compile_acting"):
+                    raise ConfigError(
+                        "torch_compile_worker",
+                        expected="modules that are TorchRLModules, which compile how they act",
+                        found=type(module).__name__,
+                        do="leave torch_compile_worker out, or derive the module from TorchRLModule",
+                    )
                 module.compile_acting(
                     backend=config.torch_compile_worker_dynamo_backend, mode=config.torch_compile_worker_dynamo_mode
                 )
@@ -290,10 +298,10 @@ class VectorRunner(ABC):
 
 
 def _warn_of_unread_masks(pipeline: Any, spaces: Any, module: Any) -> None:
-    """Warn of observations with a mask of legal actions that neither a piece nor a network of one's own may read."""
-    if any(piece.reads is None or Columns.ACTION_MASK in piece.writes for piece in pipeline.pieces()):
-        return
-    for name, network in module.as_multi_rl_module().items():
+    """Warn of observations with a mask of legal actions that neither a piece nor a user's own network may read."""
+    reads_mask = any(piece.reads is None or Columns.ACTION_MASK in piece.writes for piece in pipeline.pieces())
+    parts = getattr(module, "as_multi_rl_module", None)
+    for name, network in [] if reads_mask or parts is None else parts().items():
         space = spaces[name][0]
         has_mask = isinstance(space, gym.spaces.Dict) and Columns.ACTION_MASK in space.spaces
         if has_mask and type(network).__module__.startswith("epibatch.core."):

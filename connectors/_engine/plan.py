@@ -87,7 +87,7 @@ class Plan:
 
     @kept_property
     def hooks(self) -> tuple[Callable[[Sequence[Any]], None], ...]:
-        """What pieces do when episodes begin (while acting) or are drawn (while learning)."""
+        """The functions of pieces to call when episodes begin (while acting) or are drawn (while learning)."""
         name = "on_draw" if self.training else "on_reset"
         return tuple(getattr(piece, name) for piece in self.connectors if _overrides(piece, name))
 
@@ -374,7 +374,7 @@ _STANDARD = frozenset(value for name, value in vars(Columns).items() if name.isu
 
 
 def _warn_of_second_writer(where: str, piece: Any, written: dict[str, str]) -> None:
-    """Warn of a piece that makes a column of a name of one's own, which an earlier piece has made."""
+    """Warn of a piece that makes a column of a user's own name, which an earlier piece has made."""
     taken = [name for name in piece.writes if name in written and name not in (*piece.reads, *piece.removes)]
     taken = [name for name in taken if name not in _STANDARD and written[name] != _START]
     if taken and not hasattr(piece, "adds"):  # of these it is an error where `adds` says so

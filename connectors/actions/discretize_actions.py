@@ -13,6 +13,7 @@ from epibatch.core.restoring import restore_generator
 from .box_actions import BoxActionTransform, is_continuous, numbers_for, one_for_all
 
 _MOST_CHOICES = 2**20
+_WITHIN = {"edge": 0.0, "low": 0.0, "midpoint": 0.5, "high": 1.0}
 
 
 class DiscretizeActions(BoxActionTransform):
@@ -28,8 +29,8 @@ class DiscretizeActions(BoxActionTransform):
 
     Args:
         bins: Number of bins of each entry; or a list of numbers, one for each entry of the Box in C order.
-        value: The number of a bin that the environment gets: "midpoint"; "edge" (the bins are points, and the outermost
-            two are the bounds); or "random", drawn uniformly from the bin each time.
+        value: The number of a bin that the environment gets: "midpoint", "low" or "high"; "edge" (the bins are points,
+            and the outermost two are the bounds); or "random", drawn uniformly from the bin each time.
         flat: Whether the module makes one choice, among all combinations of bins; the last entry goes round fastest.
         columns: The actions, or some parts of them, as `actions/steer`.
 
@@ -48,7 +49,7 @@ class DiscretizeActions(BoxActionTransform):
     """
 
     bins: int | list[int] = 11
-    value: Literal["midpoint", "edge", "random"] = "midpoint"
+    value: Literal["midpoint", "low", "high", "edge", "random"] = "midpoint"
     flat: bool = False
     columns: Any = "actions"
 
@@ -158,8 +159,7 @@ class DiscretizeActions(BoxActionTransform):
         else:
             choices = y.reshape(len(y), -1)
         places: Any = choices.astype(np.float64)
-        if self.value != "edge":
-            places += self._rng.random(places.shape) if self.value == "random" else 0.5
+        places += self._rng.random(places.shape) if self.value == "random" else _WITHIN[self.value]
         places *= width
         places += low
         return np.clip(places, low, high, out=places).reshape(len(y), *shape)

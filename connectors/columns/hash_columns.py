@@ -123,6 +123,8 @@ class HashColumns(PieceOfColumns):
     Args:
         columns: Name of the column, or names, of numbers or strings.
         to: Name of the new column, int64.
+        keep_rows: Whether `row_of` finds the row of a hash again, of those that this object has hashed. Each different
+            row stays in memory; checkpoints do not have them.
 
     Raises:
         ColumnError: rows of something else, or a column of that name.
@@ -141,10 +143,28 @@ class HashColumns(PieceOfColumns):
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes", "arrays")
     columns: Any = Columns.OBS
     to: str = "hash"
+    keep_rows: bool = False
 
     def __post_init__(self) -> None:
         """Take the names apart."""
         self._paths = paths_from("HashColumns", self.columns)
+        self._rows: dict[int, list[Any]] = {}
+
+    def row_of(self, number: int) -> list[Any]:
+        """Return the row that has a hash: a value for each leaf of the columns, dicts by sorted key.
+
+        Raises:
+            ColumnError: no row had this hash, or none was kept.
+        """
+        try:
+            return self._rows[int(number)]
+        except KeyError:
+            raise ColumnError(
+                "HashColumns.row_of",
+                expected=f"the hash of one of {len(self._rows)} rows",
+                found=repr(number),
+                do="hash the row before, with keep_rows=True",
+            ) from None
 
     @property
     def writes(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -165,4 +185,9 @@ class HashColumns(PieceOfColumns):
         leaves = [leaf for path in self._paths for leaf in sorted_leaves(in_tree(path).part(opened.tree))]
         shape = np.shape(leaves[0])[: opened.leading]
         rows = [np.asarray(leaf).reshape(math.prod(shape), *np.shape(leaf)[opened.leading :]) for leaf in leaves]
-        return opened.batch_with({**opened.tree, self.to: hashed_rows(rows, "HashColumns").reshape(shape)})
+        hashes = hashed_rows(rows, "HashColumns")
+        if self.keep_rows:
+            _, first = np.unique(hashes, return_index=True)
+            new = [i for i in first.tolist() if int(hashes[i]) not in self._rows]
+            self._rows.update((int(hashes[i]), [np.copy(leaf[i]) for leaf in rows]) for i in new)
+        return opened.batch_with({**opened.tree, self.to: hashes.reshape(shape)})

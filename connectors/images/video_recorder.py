@@ -139,10 +139,10 @@ class VideoRecorder(Piece):
         self._calls, self._frames = 0, []
 
     def _rendered(self) -> list[Any]:
-        images: Any = None if self._env is None else self._env.render()
-        several = isinstance(images, (tuple, list)) or np.ndim(images) == 4
-        shown = [image for image in (images if several else [images]) if image is not None]
-        if not shown:
+        rendered: Any = None if self._env is None else self._env.render()
+        several = isinstance(rendered, (tuple, list)) or np.ndim(rendered) == 4
+        images = [image for image in (rendered if several else [rendered]) if image is not None]
+        if not images:
             raise RunnerError(
                 "VideoRecorder",
                 expected="environments that render images",
@@ -152,7 +152,7 @@ class VideoRecorder(Piece):
                 else "set env_config={'render_mode': 'rgb_array'}, or name a part of the observations: "
                 "columns='obs/pixels'",
             )
-        return shown
+        return images
 
     def _of_column(self, path: ColumnPath, group: ChunkGroup) -> Sequence[Any]:
         """Return the images of the episodes in the grid. One that begins takes the place of one that is gone."""

@@ -71,6 +71,8 @@ class AgentBatches:
             EnvironmentContractError: values of another shape, or of an agent that there is not.
         """
         kinds = {call[0] for call in calls.values()}
+        if not calls:
+            return {}, {}
         try:
             if "get" in kinds:
                 _, name, arguments, keywords = next(iter(calls.values()))
@@ -100,13 +102,14 @@ class AgentBatches:
             mask[list(calls)] = True
             options = {**(options or {}), "reset_mask": mask}
         observations, infos = self._arrays("reset", self.env.reset(seed=seed, options=options))
-        self._alive[list(calls)] = True
+        self._alive[list(calls)], self._waits = True, np.zeros(self._count, np.bool_)
         rows, info_rows = self._rows("observations", observations), self._infos(infos)
         return {env: (rows[env], info_rows[env]) for env in calls}
 
     def _step(self, calls: Calls) -> dict[int, Any]:
-        self._check_some("step of some environments", len(calls) == self._count)
         begun = [env for env, call in calls.items() if call[0] == "reset"]  # NEXT_STEP: in this step
+        good = len(calls) == self._count and bool(self._waits[begun].all())
+        self._check_some("step of some environments", good)
         actions = self._joined([calls[env][1] if calls[env][0] == "step" else {} for env in range(self._count)])
         observations, rewards, *flags, infos = self._arrays("step", self.env.step(actions))
         self._alive[begun] = True
@@ -120,6 +123,7 @@ class AgentBatches:
             over |= (ends & self._alive).any(1)
         over[begun] = False
         self._alive &= ~ends | over[:, None]  # those of ended environments begin again, now or in the next step
+        self._waits = over & (self._mode == "next_step")
         seen, info_rows = self._rows("observations", observations, before), self._infos(infos)
         paid, resets = self._rewards(rewards, before), self._resets(seen, before, observations, over, infos, info_rows)
         answers: dict[int, Any] = {}

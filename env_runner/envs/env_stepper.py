@@ -522,8 +522,8 @@ class MultiAgentStepper:
     restarts_one = True
 
     def __init__(self, env: VectorMultiAgentEnv, *, restarts: EnvRestarts) -> None:
-        self.env, self._takes_seeds = env, env.mode != "vector_entry_point"
-        self.num_seeds = env.num_envs if self._takes_seeds else 1
+        self._takes_seeds = env.mode != "vector_entry_point"
+        self.env, self.num_seeds = env, env.num_envs if self._takes_seeds else 1
         self._restarts = restarts
         self._received: VectorAgentStep | None = None
         self.seconds = 0.0
@@ -551,7 +551,9 @@ class MultiAgentStepper:
         """
         if seeds is not None:
             self._action_space.seed(seed_of(np.random.SeedSequence(seeds)))
-        seed: Any = seeds if seeds is None or self._takes_seeds else seeds[0] >> 1  # room for seed + i within 31 bits
+        seed: Any = seeds
+        if seeds is not None and not self._takes_seeds:
+            seed = seeds[0] >> 1  # room for seed + i within 31 bits
         observations, infos, failures = self.env.try_reset(seed=seed, mask=mask)
         for env, error in failures.items():
             observations[env], infos[env] = self.restart(env, error)

@@ -17,6 +17,7 @@ from torch._dynamo.utils import counters
 from epibatch.algorithms import DQNConfig, PPOConfig, SACConfig
 from epibatch.core.errors import ConfigError
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, ValueFunctionAPI
+from epibatch.env_runner import SingleAgentEnvRunner
 
 types: dict[str, set[torch.dtype]] = {}
 
@@ -94,6 +95,22 @@ def test_what_cannot_be_compiled_is_named():
                 weights_after(small().framework("torch", **options))
             assert part in caught.value.where and found in str(caught.value)
             assert f"set torch_compile_{side}_dynamo_backend=" in caught.value.do
+
+
+class PlainModule(torch.nn.Module):
+    """Acts, and is no module of epibatch."""
+
+    def forward_exploration(self, batch, **kwargs):
+        return {"actions": torch.zeros(len(batch["obs"]), dtype=torch.int64)}
+
+    forward_inference = forward_exploration
+
+
+def test_a_module_that_is_not_compiled_is_named():
+    settings = {"env": "CartPole-v1", "num_envs": 1, "seed": 0}
+    SingleAgentEnvRunner(module=PlainModule(), **settings).stop()
+    with pytest.raises(ConfigError, match=r"torch_compile_worker[\s\S]*PlainModule"):
+        SingleAgentEnvRunner(module=PlainModule(), torch_compile_worker=True, **settings)
 
 
 def test_autocast_computes_the_network_in_sixteen_bits_and_the_loss_in_thirty_two(monkeypatch):

@@ -1,4 +1,4 @@
-"""What this process was told and other processes lack: registered names and spaces, and filters of warnings."""
+"""Facts of this process that other processes lack: registered names and spaces, and filters of warnings."""
 
 from __future__ import annotations
 

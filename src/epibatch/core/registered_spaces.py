@@ -1,4 +1,4 @@
-"""Classes of spaces of one's own: how their values become arrays, and arrays their values."""
+"""Users' own classes of spaces: how their values become arrays, and arrays their values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def register_space(
     *,
     as_space: Callable[[Any], gym.Space[Any]] | None = None,
 ) -> None:
-    """Let environments have spaces of a class of one's own: `encode` makes arrays of their values.
+    """Let environments have spaces of a user's own class: `encode` makes arrays of their values.
 
     Environments of runners then observe and take arrays. Episodes, pieces, networks and checkpoints see the arrays and
     a space of Gymnasium. Subclasses of the class are registered with it.

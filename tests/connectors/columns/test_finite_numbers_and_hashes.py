@@ -188,6 +188,21 @@ def test_equals_the_loop(rows):
     assert hashed_rows(rows).tolist() == [by_hand(np.ascontiguousarray(row).tobytes()) for row in rows]
 
 
+def test_rows_of_hashes_are_found_again():
+    rng = np.random.default_rng(0)
+    words, numbers = rng.choice(["a", "b", "c"], 40), rng.integers(0, 3, (40, 2))
+    piece = HashColumns(columns=["words", "numbers"], keep_rows=True)
+    for part in (slice(0, 25), slice(25, 40)):
+        rows = {"words": words[part], "numbers": numbers[part]}
+        adds = UserPiece(lambda batch, episodes, rows=rows: rows)
+        batch = LearnerConnectorPipeline(connectors=[adds, piece.share()])(episodes=[played([0, 1])])
+        for number, word, pair in zip(batch["hash"], words[part], numbers[part]):
+            found = piece.row_of(number)
+            assert str(found[0]) == word and found[1].tolist() == pair.tolist()
+    with pytest.raises(ColumnError, match="keep_rows=True"):
+        piece.row_of(12)
+
+
 def test_places_count():
     one, other = np.array([[1, 2]]), np.array([[2, 1]])
     hashes = [hashed_rows(*columns).item() for columns in ((one,), (other,), (one, other), (other, one))]

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 
 from epibatch.algorithms import PPOConfig
 from epibatch.core.errors import ConfigError, EnvironmentContractError, EpibatchError, RunnerError
-from epibatch.env_runner import MultiAgentEnv, MultiAgentEnvRunner
+from epibatch.env_runner import MultiAgentEnv, MultiAgentEnvRunner, VectorMultiAgentEnv
 
 AGENTS = ["red", "blue"]
 SEEN, ACTS = Box(-99.0, 99.0, (4,), np.float32), Discrete(3, start=1)
@@ -331,3 +331,18 @@ def test_any_agent_may_end_the_episode(end):
     assert odd
     assert {len(episode) for episode in odd} == ({2} if end == "any" else {3, 4, 5}) or end == "all"
     algo.stop()
+
+
+@pytest.mark.parametrize("mode", [*AutoresetMode])
+def test_after_a_refused_step_environments_that_run_are_not_taken_for_reset_ones(mode):
+    kind = type("Native", (Games,), {"mode": mode})
+    envs = VectorMultiAgentEnv([lambda: kind(3)], mode="vector_entry_point")
+    envs.reset(seed=1)
+    act = [dict.fromkeys(AGENTS, 1)] * 3
+    assert envs.step(act, mask=[False] * 3)[0] == [{}] * 3
+    for mask in ([True, False, False], None):
+        with pytest.raises(RunnerError, match="step of some environments"):
+            envs.step(act, mask=mask)
+    assert envs.reset()[0][0]["red"][0] == 0
+    assert envs.step(act)[0][0]["red"][0] == 1
+    envs.close()
