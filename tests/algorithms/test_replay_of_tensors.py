@@ -246,6 +246,32 @@ def test_rows_of_every_type_are_kept_with_their_values(dtype):
         assert batches[0][name].tolist() == batches[1][name].tolist()
 
 
+class DepthPoints(TorchPoints):
+    single_observation_space = gym.spaces.Box(0, 2**16 - 1, (2,), np.uint16)
+
+    def observe(self, out: Any = None) -> Any:
+        return ((super().observe() + 20) * 2000).int().to(torch.uint16)
+
+
+def test_terminal_observations_of_a_fragment_may_be_of_16_bits():
+    sides = []
+    for as_tensors in (False, True):
+        runner = TensorEnvRunner(
+            env=DepthPoints,
+            num_envs=N,
+            model_config={"fcnet_hiddens": [4]},
+            seed=0,
+            gym_env_vectorize_mode="vector_entry_point",
+        )
+        fragment = runner.sample(num_timesteps=T * N, random_actions=True, as_tensors=as_tensors)
+        assert sum(episode.is_done for episode in fragment) > N
+        sides.append((fragment, batch_of(fragment, runner)))
+    for episode, other in zip(sides[0][0], sides[1][0]):
+        assert np.array_equal(episode.get_observations(), other.get_observations())
+    for name in ("obs", "new_obs"):
+        assert sides[0][1][name].tolist() == sides[1][1][name].tolist()
+
+
 def test_a_buffer_of_tensors_is_saved_and_restored(tmp_path):
     of_arrays, of_tensors, runner = filled(device="cpu")
     for number, (source, options) in enumerate(
