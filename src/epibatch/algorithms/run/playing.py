@@ -116,7 +116,7 @@ class Player:
         while not (terminated or truncated):
             action, state = self.policy.act(obs, state, explore=self._explore, reward=reward, info=info)
             obs, reward, terminated, truncated, info = self.env.step(action)
-            rewards.append(float(reward))
+            rewards.append(float(np.sum(reward)))
             show_frame()
         return Episode(sum(rewards), len(rewards), bool(terminated))
 
@@ -128,7 +128,7 @@ class Player:
         rewards: list[float] = []
         while True:
             (obs,), (by_agent,), (terminateds,), (truncateds,), (infos,) = self._vector.step([actions])
-            rewards.append(float(sum(by_agent.values())))
+            rewards.append(float(np.sum([*by_agent.values()])))  # of vectors, over all objectives
             show_frame()
             ended = {"terminateds": terminateds, "truncateds": truncateds}
             actions, state = self.policy.act(obs, state, explore=self._explore, rewards=by_agent, infos=infos, **ended)
@@ -158,10 +158,10 @@ def _made(config: Any, render: bool) -> Any:
         raise ConfigError("playing", expected="a run in an environment", found="one that learned from data", do=do)
     env_config = {**config.env_config, "render_mode": "rgb_array"} if render else config.env_config
     make: Any = make_vector_env
-    if config.gym_env_vectorize_mode == "vector_entry_point" and not _is_id(config.env):
-        return make(config.env, 1, "vector_entry_point", env_config, wrappers=wrappers_of(config, "vector_entry_point"))
     if config.is_multi_agent:
         make = partial(make_vector_multi_agent_env, episode_end=config.episode_end)
+    if config.gym_env_vectorize_mode == "vector_entry_point" and not _is_id(config.env):
+        return make(config.env, 1, "vector_entry_point", env_config, wrappers=wrappers_of(config, "vector_entry_point"))
     try:
         return make(config.env, 1, "sync", env_config, wrappers=wrappers_of(config))
     except Exception as error:
