@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import subprocess
+import sys
 from importlib.metadata import version
 
 import pytest
@@ -27,6 +31,34 @@ def test_installed_libraries_have_their_version_and_others_the_command(monkeypat
     data = {facts["library"]: facts for facts in json.loads(run("--json"))}
     assert data["Gymnasium"]["version"] == version("gymnasium") and data["Nowhere"]["version"] is None
     assert data["Nowhere"]["packages"] == ["gymnasium", "no-such-package"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal of its own")
+@pytest.mark.parametrize("columns", [40, 80, 500])
+def test_a_terminal_shows_each_name_whole(columns: int) -> None:
+    import pty
+
+    main, terminal = pty.openpty()
+    sizes = {"COLUMNS": str(columns), "LINES": "50", "TERM": "xterm"}
+    command = [sys.executable, "-m", "epibatch", "envs"]
+    with subprocess.Popen(command, stdout=terminal, stdin=terminal, env={**os.environ, **sizes}) as process:
+        os.close(terminal)
+        shown = b""
+        with contextlib.suppress(OSError):  # the terminal has closed
+            while part := os.read(main, 4096):
+                shown += part
+    os.close(main)
+    assert process.returncode == 0
+    lines = shown.decode().splitlines()
+    for library in env_listing.LIBRARIES:
+        for text in (library.library, library.env, library.settings):
+            assert any(text in line for line in lines), text
+    assert len(lines) == 1 + len(env_listing.LIBRARIES) or columns < 500
+
+
+def test_games_have_the_piece_of_their_masks() -> None:
+    settings = {library.library: library.settings for library in env_listing.LIBRARIES}
+    assert "[action_mask]" in settings["PettingZoo"] and "source: infos/action_mask" in settings["OpenSpiel"]
 
 
 def test_libraries_of_the_seeds_are_listed() -> None:

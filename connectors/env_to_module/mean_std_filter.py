@@ -243,8 +243,10 @@ class MeanStdFilter(ObservationRewriter):
     that has seen nothing and does not update leaves all values as they are, unless it has a `prior`.
 
     With `decay` it follows data that drift: an observation counts `decay**n` once n later ones were seen; those of one
-    call count alike. With a `prior` it begins as if it had seen so many observations. `prior=(1, mean, std)` and
-    `update_stats=False` make a filter whose statistics are given and never change.
+    call count alike. The variance of observations x with weights w is unbiased: sum(w * (x - mean)^2) divided by
+    sum(w) - sum(w^2) / sum(w), which is n - 1 without decay. With a `prior` it begins as if it had seen so many
+    observations. `prior=(1, mean, std)` and `update_stats=False` make a filter whose statistics are given and never
+    change.
 
     Several copies (one per runner) are synchronised by giving each one `merge_states` of the states
     of all. A state says what was known at the last synchronisation and what this copy has seen
@@ -262,7 +264,8 @@ class MeanStdFilter(ObservationRewriter):
         update_stats: Whether to count the observations; see `freeze`.
         decay: What each observation leaves of the weight of earlier ones, in (0, 1]; 1: all count alike.
         prior: `(count, mean, std)`: statistics of `count` observations to begin with. Mean and deviation are a number,
-            an array of the Box's shape, or a dict of these by part of the observations.
+            an array of the Box's shape, or a dict of these by part of the observations. A saved state has what was
+            counted, without the prior: load it into a filter with the same prior.
         columns: `obs`, or one part or several of a Dict or Tuple: "obs/pose", ["obs/pose", "obs/speed"]. Boxes of other
             parts, such as images, stay as they are.
         to: Another part of the Dict that the result becomes, "obs/standard", beside the unfiltered one; or as many

@@ -66,8 +66,8 @@ class NormalizeReward(ModuleStatistics):
     small. Chunks of one id that overlap, such as samples of a replay buffer, are counted with a warning. If an earlier
     piece put rewards into the batch, these count.
 
-    With `decay` a value counts `decay**n` once n later ones were seen; those of one batch count alike. A `prior` is
-    counted as if so many values had been seen before.
+    With `decay` a value counts `decay**n` once n later ones were seen; those of one batch count alike. The variance is
+    unbiased, as in `MeanStdFilter`. A `prior` is counted as if so many values had been seen before.
 
     `merge_states` merges copies exactly, with `decay` as in `MeanStdFilter`; `freeze` stops counting. Learners that
     update together tell each other the returns of their chunks, so that the chunks of an episode may be on any of them.

@@ -436,10 +436,11 @@ def envs(as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for o
     if as_json:
         typer.echo(json.dumps(libraries, indent=2))
         return
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = UNBROKEN
-    console.print(env_listing.libraries_table(libraries))
+    console, table = Console(width=UNBROKEN, highlight=False), env_listing.libraries_table(libraries)
+    if console.is_terminal and console.measure(table).maximum > Console().width:
+        typer.echo(env_listing.libraries_text(libraries))  # the table would cut the names that are copied
+    else:
+        console.print(table)
 
 
 @app.command()

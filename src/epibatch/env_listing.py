@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from rich.table import Table
 
-__all__ = ["LIBRARIES", "EnvLibrary", "describe_libraries", "libraries_table"]
+__all__ = ["LIBRARIES", "EnvLibrary", "describe_libraries", "libraries_table", "libraries_text"]
 
 
 class EnvLibrary(NamedTuple):
@@ -30,7 +30,7 @@ class EnvLibrary(NamedTuple):
 
 _VECTOR = "gym_env_vectorize_mode: vector_entry_point"
 _ADAPTER = "[class of 20 lines, as in docs/environment-libraries.md]"
-_POLICIES = "policies, policy_mapping_fn"
+_POLICIES = "policies, policy_mapping_fn; env_to_module for games:"
 
 LIBRARIES = (
     EnvLibrary("Gymnasium", ("gymnasium",), "CartPole-v1"),
@@ -47,13 +47,17 @@ LIBRARIES = (
     EnvLibrary("VMAS", ("vmas",), _ADAPTER, _VECTOR),
     EnvLibrary("Brax and MJX", ("brax",), _ADAPTER, _VECTOR),
     EnvLibrary(
-        "PettingZoo", ("pettingzoo",), "pettingzoo/classic/tictactoe_v3", _POLICIES, install="'pettingzoo[classic]'"
+        "PettingZoo",
+        ("pettingzoo",),
+        "pettingzoo/classic/tictactoe_v3",
+        f"{_POLICIES} [action_mask]",
+        install="'pettingzoo[classic]'",
     ),
     EnvLibrary(
         "OpenSpiel",
         ("open-spiel", "shimmy"),
         "[PettingZooEnv(OpenSpielCompatibilityV0(game_name='chess'))]",
-        _POLICIES,
+        f"{_POLICIES} [{{piece: action_mask, source: infos/action_mask}}]",
         install="'shimmy[pettingzoo]' open-spiel",
     ),
     EnvLibrary("old gym", ("gym", "shimmy"), "shimmy:GymV26Environment-v0", "env_config: {env_id: CartPole-v1}"),
@@ -86,7 +90,28 @@ def libraries_table(libraries: list[dict[str, Any]]) -> Table:
         libraries: The result of `describe_libraries`.
     """
     table = Table("library", "version", "env", "with", box=None, header_style="bold")
-    for facts in sorted(libraries, key=lambda facts: facts["version"] is None):
-        row = [facts["library"], facts["version"] or facts["install"], facts["env"], facts["settings"]]
+    for row in _rows(libraries):
         table.add_row(*(cell.replace("[", r"\[") for cell in row))
     return table
+
+
+def libraries_text(libraries: list[dict[str, Any]]) -> str:
+    """Return the same with a line for each cell, for terminals in which the table would cut names that are copied.
+
+    Args:
+        libraries: The result of `describe_libraries`.
+
+    Examples:
+        >>> print(libraries_text([{"library": "Mine", "version": "1.2", "env": "mine:Env-v0", "settings": ""}]))
+        Mine  1.2
+          env   mine:Env-v0
+    """
+    lines = []
+    for library, version_or_install, env, settings in _rows(libraries):
+        lines += [f"{library}  {version_or_install}", f"  env   {env}", *([f"  with  {settings}"] if settings else [])]
+    return "\n".join(lines)
+
+
+def _rows(libraries: list[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
+    ordered = sorted(libraries, key=lambda facts: facts["version"] is None)
+    return [(row["library"], row["version"] or row["install"], row["env"], row["settings"]) for row in ordered]

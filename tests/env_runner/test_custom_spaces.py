@@ -249,6 +249,51 @@ def test_what_is_not_registered_is_named(registered: Any) -> None:
             SingleAgentEnvRunner(config=config(lambda: Hand(turns=Unknown())))
 
 
+def sampled(runner: Any) -> None:
+    runner.sample(num_timesteps=4)
+
+
+@pytest.mark.parametrize(
+    ("functions", "match"),
+    [
+        ({"encode": lambda value: 0}, r"encode of register_space\(Words[\s\S]*takes 1 positional[\s\S]*'left'"),
+        ({"encode": lambda space, value: {}[value]}, r"encode of register_space\(Words[\s\S]*KeyError: 'left'"),
+        ({"decode": lambda space, n: [][n]}, r"decode of register_space\(Words[\s\S]*IndexError[\s\S]*for .*[01]"),
+        (
+            {"decode": lambda space, n: "up"},
+            r"decode of register_space\(Words[\s\S]*by its contains\n.*'up', for .*[01]",
+        ),
+    ],
+)
+def test_a_function_that_fails_is_named_with_its_value(registered: Any, functions: Any, match: str) -> None:
+    rest = {"encode": lambda space, word: WORDS.index(word), "decode": lambda space, index: WORDS[int(index)]}
+    register_space(Words, **{**rest, **functions}, as_space=lambda space: gym.spaces.Discrete(2))
+    env = Speaks if "encode" in functions else Hand
+    with pytest.raises(SpaceError, match=match) as caught:
+        sampled(SingleAgentEnvRunner(config=config(env)))
+    assert caught.value.where.startswith(next(iter(functions)))
+    assert "encode" not in functions or caught.value.__cause__ is not None
+
+
+def test_a_space_without_contains_is_not_checked(registered: Any) -> None:
+    register_space(
+        Unknown, lambda space, value: 0, lambda space, n: "left", as_space=lambda space: gym.spaces.Discrete(2)
+    )
+    runner = SingleAgentEnvRunner(config=config(lambda: Hand(decides=Unknown())))
+    assert runner.sample(num_episodes=1)[0].get_return() == 4.0
+
+
+class Speaks(Hand):
+    """It observes words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = Words()
+
+    def observe(self) -> Any:
+        return "left"
+
+
 class Unknown(gym.Space[Any]):
     def __init__(self) -> None:
         super().__init__(None, None)

@@ -538,6 +538,39 @@ def test_agents_of_one_policy_are_environments():
         AgentsAsEnvs(TorchPoints(autoreset_mode=NEXT_STEP), 2)
 
 
+class Fallen(gym.vector.VectorEnv[Any, Any, Any]):
+    """Two pairs: the first agent ends after two steps, its pair after five."""
+
+    num_envs, metadata = 2, {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
+    single_observation_space, single_action_space = gym.spaces.Box(-9, 9, (1,)), gym.spaces.Discrete(2)
+    resets_alone, array = False, staticmethod(np.array)
+
+    def reset(self, **kwargs: Any) -> Any:
+        self.t, obs = 0, np.zeros((2, 2, 1), np.float32)
+        return self.array(obs), {}
+
+    def step(self, actions: Any) -> Any:
+        self.t = self.t % 5 + 1
+        first = self.t in (2, 3, 5) if self.resets_alone else self.t >= 2
+        ended = np.array([[first, self.t == 5]] * 2)
+        obs = self.array(np.full((2, 2, 1), self.t % 5, np.float32))
+        return obs, self.array(np.ones((2, 2))), self.array(ended), self.array(np.zeros(2, bool)), {"final_obs": obs}
+
+
+@pytest.mark.parametrize("array", [np.array, torch.as_tensor])
+def test_an_agent_whose_flag_stays_up_is_warned_of_once(array: Any) -> None:
+    env = AgentsAsEnvs(type("Env", (Fallen,), {"array": staticmethod(array)})(), 2)
+    env.reset()
+    actions = array(np.zeros(4, np.int64))
+    with pytest.warns(EpibatchWarning, match=r"(?s)AgentsAsEnvs.*single step.*MultiAgentEnvRunner") as caught:
+        [env.step(actions) for _ in range(300)]
+    assert len(caught) == 1
+    alone = AgentsAsEnvs(type("Env", (Fallen,), {"array": staticmethod(array), "resets_alone": True})(), 2)
+    alone.reset()
+    for _ in range(300):  # warnings are errors
+        alone.step(actions)
+
+
 # -- actions ---------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from epibatch.core.errors import SpaceError
-from epibatch.core.registered_spaces import codec_of, encoded_space
+from epibatch.core.registered_spaces import codec_of, encoded, encoded_space
 from epibatch.core.spaces import get_base_struct_from_space, map_space
 from epibatch.core.structs import flatten, flatten_like, unflatten
 
@@ -98,8 +98,7 @@ def ragged_row(space: Any, row: Any, *, boxed: bool = False) -> Any:
         return {key: _array(part, () if rows is None else rows, boxed) for key, (part, rows) in named.items()}
     if isinstance(space, spaces.Sequence):
         return _rows_of_sequence(space, row, boxed)
-    codec = codec_of(space)
-    return row if codec is None else codec.encode(space, row)
+    return encoded(space, row)
 
 
 def _rows_of_sequence(space: spaces.Sequence, rows: Any, boxed: bool) -> Any:

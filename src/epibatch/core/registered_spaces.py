@@ -45,7 +45,8 @@ def register_space(
         kind: The class, a subclass of `gymnasium.Space`. One that is registered already is replaced.
         encode: Called with the space and a value. Returns an array or a number, or dicts and tuples of these, of the
             same shapes for all values.
-        decode: Called with the space and what `encode` returns. Returns the value. Needed for actions.
+        decode: Called with the space and what `encode` returns. Returns the value, which the space's `contains` accepts
+            if its class has one. Needed for actions.
         network: Called with the Box of the arrays. Returns the `torch.nn.Module` by which the default networks encode
             them: from [B, ...] to [B, size]. None: as they encode any Box.
         as_space: Called with the space. Returns the space of the arrays, with the bounds that they have. None: a Box
@@ -120,7 +121,7 @@ def _encoded_leaf(space: Any) -> Any:
     if codec.as_space is not None:
         made = codec.as_space(space)
     else:
-        made = infer_spaces([codec.encode(space, copy.deepcopy(space).sample())])
+        made = infer_spaces([encoded(space, copy.deepcopy(space).sample())])
     if isinstance(made, gym.spaces.Box) and codec.network is not None:
         return EncodedBox(made, _name(kind))
     if not isinstance(made, gym.Space) or codec.network is not None:
@@ -154,6 +155,28 @@ def network_of(space: EncodedBox) -> Callable[[Any], Any]:
     return codec.network
 
 
+def encoded(space: Any, value: Any) -> Any:
+    """Return the arrays of a value of a space, which is the value itself unless its class is registered.
+
+    Raises:
+        SpaceError: `encode` failed.
+    """
+    codec = codec_of(space)
+    return value if codec is None else _called("encode", codec.encode, space, value)
+
+
+def _called(name: str, function: Callable[[Any, Any], Any], space: Any, value: Any) -> Any:
+    try:
+        return function(space, value)
+    except Exception as error:
+        raise SpaceError(
+            f"{name} of register_space({type(space).__name__}, ...)",
+            expected=f"a function of the space and {'a value' if name == 'encode' else 'an array'}",
+            found=f"{type(error).__name__}: {error}; for {value!r} and the space {space!r}",
+            do=f"correct {name}, or what the environment returns" if name == "encode" else f"correct {name}",
+        ) from error
+
+
 def decoded(space: Any, action: Any) -> Any:
     """Return an action of an environment whose space has parts of registered classes.
 
@@ -162,7 +185,7 @@ def decoded(space: Any, action: Any) -> Any:
         action: An action in the `encoded_space`.
 
     Raises:
-        SpaceError: a class was registered without `decode`.
+        SpaceError: a class was registered without `decode`, or `decode` failed or returned no value of the space.
     """
     if isinstance(space, gym.spaces.Dict):
         return {key: decoded(part, action[key]) for key, part in space.spaces.items()}
@@ -176,4 +199,14 @@ def decoded(space: Any, action: Any) -> Any:
             found="register_space(...) without decode",
             do="give decode: called with the space and an array, it returns the environment's action",
         )
-    return action if codec is None or codec.decode is None else codec.decode(space, action)
+    if codec is None or codec.decode is None:
+        return action
+    value = _called("decode", codec.decode, space, action)
+    if type(space).contains is not gym.Space.contains and not space.contains(value):
+        raise SpaceError(
+            f"decode of register_space({type(space).__name__}, ...)",
+            expected=f"a value of {space!r}, by its contains",
+            found=f"{value!r}, for {action!r}",
+            do="correct decode, or contains",
+        )
+    return value

@@ -99,6 +99,8 @@ class RunningMoments:
     Attributes:
         count: Number of rows, an int; of each column, float64 [size], since `add` was given `present` or `decay`.
         kept: What of earlier rows' weight `decay` has left: a factor, or one for each column.
+        lost: The count less the sum of squared weights, both of which are the number of rows without `decay`: 0.0, or
+            one number for each column.
         largest: The largest absolute value that this object has counted; it is no part of the state.
 
     Examples:
@@ -109,11 +111,12 @@ class RunningMoments:
         (3, array([3.]), array([7.]))
     """
 
-    __slots__ = ("count", "kept", "largest", "mean", "squares")
+    __slots__ = ("count", "kept", "largest", "lost", "mean", "squares")
 
     def __init__(self, size: int) -> None:
         self.count: Any = 0
         self.kept: Any = 1.0
+        self.lost: Any = 0.0
         self.largest = 0.0
         self.mean: Floats = np.zeros(size)
         self.squares: Floats = np.zeros(size)
@@ -151,7 +154,8 @@ class RunningMoments:
         if decay != 1.0:
             factor = decay ** (count if present is None else present.sum(0) * 1.0)
             earlier = self.scaled(factor)
-            self.count, self.squares, self.kept = earlier.count, earlier.squares, self.kept * factor
+            self.count, self.squares, self.lost = earlier.count, earlier.squares, earlier.lost
+            self.kept = self.kept * factor
         if present is not None:
             counts = present.sum(0) * 1.0
             mean = rows.sum(0) / _one_or_more(counts)
@@ -183,15 +187,16 @@ class RunningMoments:
     def scaled(self, factor: Any) -> RunningMoments:
         """The same moments of rows whose weights are multiplied by a factor, or by one for each column."""
         result = RunningMoments(0)
-        result.count, result.mean, result.squares, result.kept = self.count, self.mean, self.squares, self.kept
+        result.count, result.mean, result.squares = self.count, self.mean, self.squares
+        result.kept, result.lost = self.kept, self.lost
         if self and not (isinstance(factor, float) and factor == 1.0):
-            result.count = self.count * factor + 0 * self.mean
-            result.squares = self.squares * factor
+            result.count, result.squares = self.count * factor + 0 * self.mean, self.squares * factor
+            result.lost = result.count * (1 - factor) + factor * factor * self.lost
         return result
 
     def place_beside(self, rows: Any) -> None:
         """Move the moments to the device of rows that are tensors; to arrays for rows that are arrays."""
-        for name in ("mean", "squares", "count", "kept"):
+        for name in ("mean", "squares", "count", "kept", "lost"):
             value = getattr(self, name)
             if not isinstance(value, (int, float)):
                 values = convert_to_numpy(value)
@@ -208,13 +213,24 @@ class RunningMoments:
         for other in others:
             if other:
                 result._add(other.count, other.mean, other.squares)
+                result.lost = result.lost + other.lost
         return result
 
     def std(self) -> Floats:
-        """Standard deviation of each column, with n - 1 in the denominator; 0 for fewer than two rows."""
-        variance = self.squares / _one_or_more(self.count - 1)
+        """Standard deviation of each column; 0 for fewer than two rows.
+
+        The denominator of the variance is n - 1. With weights w it is sum(w) - sum(w^2) / sum(w), which makes the
+        variance unbiased for them, too.
+        """
+        variance = self.squares / self._freedom()
         deviation: Floats = np.sqrt(variance) if isinstance(variance, np.ndarray) else variance.sqrt()
         return deviation
+
+    def _freedom(self) -> Any:
+        if isinstance(self.count, int):
+            return _one_or_more(self.count - 1)
+        freedom = self.count - 1 + self.lost / self.count.clip(1e-300)
+        return freedom + (1 - freedom).clip(0) * (self.lost == 0)  # at least 1 without decay
 
     def same_as(self, other: RunningMoments) -> bool:
         """True if both are equal bit by bit."""
@@ -227,7 +243,8 @@ class RunningMoments:
         mean, squares = convert_to_numpy((self.mean, self.squares))
         count = self.count if isinstance(self.count, int) else np.array(convert_to_numpy(self.count))
         kept = {} if isinstance(self.kept, float) and self.kept == 1.0 else {"kept": convert_to_numpy(self.kept)}
-        return {"count": count, "mean": np.array(mean), "squares": np.array(squares), **kept}
+        lost = {} if isinstance(self.lost, float) else {"lost": np.array(convert_to_numpy(self.lost))}
+        return {"count": count, "mean": np.array(mean), "squares": np.array(squares), **kept, **lost}
 
     @classmethod
     def from_state(cls, state: Any) -> RunningMoments:
@@ -239,7 +256,7 @@ class RunningMoments:
         moments = cls(0)
         try:
             count, mean, squares = state["count"], np.array(state["mean"]), np.array(state["squares"])
-            kept = np.asarray(state.get("kept", 1.0), np.float64)
+            kept, lost = (np.asarray(state.get(*item), np.float64) for item in (("kept", 1.0), ("lost", 0.0)))
         except (KeyError, TypeError, ValueError) as error:
             raise _no_moments(f"{type(error).__name__}: {error}") from error
         kinds = mean.dtype.kind + squares.dtype.kind
@@ -247,8 +264,11 @@ class RunningMoments:
             raise _no_moments(f"mean of shape {mean.shape}, squares of shape {squares.shape}, of kinds {kinds}")
         if kept.shape not in ((), mean.shape) or not ((kept >= 0) & (kept <= 1)).all():
             raise _no_moments(f"kept {kept}, which are no factors from 0 to 1")
+        if lost.shape not in ((), mean.shape) or not ((lost >= 0) & (lost < math.inf)).all():
+            raise _no_moments(f"lost {lost}, which no weights have")
         if np.any(count):  # others have decayed nothing
             moments.kept = kept if kept.ndim else float(kept)
+            moments.lost = lost if lost.ndim else float(lost)
         if isinstance(count, np.ndarray) and count.shape == mean.shape and (count >= 0).all():
             if np.any([mean, squares], 0)[count == 0].any() or not np.isfinite([mean, squares, count]).all():
                 raise _no_moments(f"numbers that no {count} rows have: mean {mean}, squares {squares}")

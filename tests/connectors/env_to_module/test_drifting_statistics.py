@@ -31,7 +31,8 @@ def by_weights(calls: list[Any], weights: list[Any]) -> tuple[Any, Any]:
     """Mean and deviation of all rows, each with its weight."""
     rows, of_rows = np.concatenate(calls), np.concatenate(weights)[:, None]
     mean = (of_rows * rows).sum(0) / of_rows.sum()
-    return mean, np.sqrt((of_rows * (rows - mean) ** 2).sum(0) / (of_rows.sum() - 1))
+    freedom = of_rows.sum() - (of_rows**2).sum() / of_rows.sum()
+    return mean, np.sqrt((of_rows * (rows - mean) ** 2).sum(0) / freedom)
 
 
 def decayed(calls: list[Any], decay: float = DECAY) -> list[Any]:
@@ -51,6 +52,47 @@ def test_an_observation_counts_less_with_each_later_one():
         mean, std = by_weights(calls[: i + 1], decayed(calls[: i + 1]))
         np.testing.assert_allclose(out, (calls[i] - mean) / (std + 1e-6), rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(piece.inverse(out), calls[i], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("decay", [0.3, 0.8])
+def test_the_variance_is_unbiased(decay):
+    """The mean over many columns of noise is 1, also after the first few rows, a merge and loading."""
+    space, rng = gym.spaces.Box(-np.inf, np.inf, (40_000,), np.float64), np.random.default_rng(0)
+    copies = [MeanStdFilter(space, decay=decay, clip_by_value=None) for _ in range(2)]
+
+    def variance(piece: MeanStdFilter) -> Any:
+        piece.freeze()
+        far = seen(piece, [np.full(40_000, 1e6)]) - seen(piece, [np.zeros(40_000)])
+        piece.unfreeze()
+        return np.mean((1e6 / far) ** 2)
+
+    for size in (2, 1, 3):
+        for piece in copies:
+            seen(piece, rng.normal(5.0, 1.0, (size, 40_000)))
+            assert variance(piece) == pytest.approx(1.0, abs=0.03)
+        merged = copies[0].merge_states([piece.get_state() for piece in copies])
+        for piece in copies:
+            piece.set_state(merged)
+            assert variance(piece) == pytest.approx(1.0, abs=0.03)
+
+
+def test_a_state_that_was_saved_before_weights_were_squared():
+    piece, before = (MeanStdFilter(SPACE, decay=DECAY, clip_by_value=None) for _ in range(2))
+    calls = drifting([3, 2, 1])
+    for rows in calls:
+        seen(piece, rows)
+    state = piece.get_state()
+    del state["since"]["lost"]
+    before.set_state(state)
+    before.freeze()
+    of_rows = np.concatenate(decayed(calls))
+    mean, std = by_weights(calls, decayed(calls))
+    std *= np.sqrt((of_rows.sum() - (of_rows**2).sum() / of_rows.sum()) / (of_rows.sum() - 1))
+    np.testing.assert_allclose(seen(before, calls[0]), (calls[0] - mean) / (std + 1e-6), rtol=1e-9)
+    before.unfreeze()
+    for rows in drifting([40] * 8, seed=1):  # the rows before are forgotten
+        np.testing.assert_allclose(seen(before, rows), seen(piece, rows), rtol=0.05, atol=0.05)
+    np.testing.assert_allclose(seen(before, rows), seen(piece, rows), rtol=1e-9)
 
 
 def test_it_follows_a_drift():
@@ -159,10 +201,11 @@ def test_states_are_saved(tmp_path):
     other = MeanStdFilter(SPACE, decay=DECAY)
     other.set_state(load_state(tmp_path / "state"))
     np.testing.assert_array_equal(seen(other, calls[3]), seen(piece, calls[3]))
-    state = piece.get_state()
-    state["since"]["kept"] = 2.0
-    with pytest.raises(StateError, match="kept"):
-        other.set_state(state)
+    for name, value in (("kept", 2.0), ("lost", -1.0)):
+        state = piece.get_state()
+        state["since"][name] = value
+        with pytest.raises(StateError, match=name):
+            other.set_state(state)
 
 
 def scaled(pipeline: Any, rewards: Any) -> Any:
