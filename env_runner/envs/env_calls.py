@@ -243,7 +243,7 @@ def attribute_of(env: Any, name: Any, args: Sequence[Any], keywords: Mapping[str
         while isinstance(env, (CheckedCalls, TerminalCopies)):
             env = env.env
         return name(env, *args, **keywords)
-    found = env.get_wrapper_attr(name)
+    found = env.get_wrapper_attr(name) if hasattr(env, "get_wrapper_attr") else getattr(env, name)
     return found(*args, **keywords) if callable(found) else found
 
 
