@@ -75,7 +75,6 @@ class AgentBatches:
             if "get" in kinds:
                 _, name, arguments, keywords = next(iter(calls.values()))
                 return dict.fromkeys(calls, attribute_of(self.env, name, arguments, keywords)), {}
-            self._check_some("reset of single agents", "reset_agents" not in kinds)
             return (self._step(calls) if "step" in kinds else self._reset(calls)), {}
         except Exception as error:
             mark_environment(error)
@@ -292,7 +291,7 @@ class AgentBatches:
                 f"{self._where}, {call}",
                 expected="a call of all of them; with autoreset mode 'disabled' some can be reset",
                 found=f"a vector environment with autoreset mode {self._mode!r}",
-                do="reset or step all of them, or use gym_env_vectorize_mode='sync'",
+                do="reset or step all of them; or make single environments, of MultiAgentEnv, in mode 'sync'",
             )
 
     def _misfit(self, what: str, expected: str, found: str, do: str) -> EnvironmentContractError:

@@ -10,7 +10,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import AutoresetMode
 
 from epibatch.algorithms import PPOConfig
-from epibatch.core.errors import ConfigError, EnvironmentContractError, EpibatchError, RunnerError
+from epibatch.core.errors import ConfigError, EnvironmentContractError, EpibatchError, NotAvailableError, RunnerError
 from epibatch.env_runner import MultiAgentEnv, MultiAgentEnvRunner
 
 AGENTS = ["red", "blue"]
@@ -258,6 +258,20 @@ def test_other_modes_refuse_to_reset_some(mode):
     runner.step()
     with pytest.raises(RunnerError, match="reset of some environments"):
         runner.reset(mask=[False, True, False])
+    runner.stop()
+
+
+def test_single_agents_of_a_vector_environment_are_not_reset():
+    """Not before the first sample either; the error changes nothing."""
+    runner = pairs()
+    for t in (1, 2):
+        with pytest.raises(NotAvailableError, match=r"(?s)reset of single agents.*'red'.*'__all__'.*reset_agents"):
+            runner.reset(mask={"red": [True, False, False]})
+        assert [chunk.env_t for chunk in runner.step()] == [t] * 3
+    with pytest.raises(NotAvailableError, match="reset_agents"):
+        runner.env.reset(mask={"red": [True, False, False]})
+    runner.reset(mask={"__all__": [False, True, False], "blue": [False, True, False]})
+    assert [chunk.env_t for chunk in runner.step()] == [3, 1, 3]
     runner.stop()
 
 
