@@ -21,7 +21,7 @@ from epibatch.core.errors import (
 from epibatch.core.plain import key_text, plain_key
 from epibatch.core.ragged import is_padded, is_ragged, ragged_space
 from epibatch.core.registered_spaces import encoded_space
-from epibatch.core.spaces import encoding_advice, get_base_struct_from_space
+from epibatch.core.spaces import AGENTS_ADVICE, encoding_advice, get_base_struct_from_space
 from epibatch.core.structs import flatten, flatten_like, paths_of
 
 from .multi_agent_base import MultiAgentEnv
@@ -162,7 +162,10 @@ def _check_made(env: Any, num_envs: int, expected: Any) -> None:
     where = f"vector environment {type(env.unwrapped).__name__}"
     missing = [name for name in _ATTRIBUTES if getattr(env, name, None) is None]
     if missing:
-        raise ConfigError(where, expected=", ".join(_ATTRIBUTES), found=f"no {', '.join(missing)}", do="set them")
+        agents = list(getattr(env, "possible_agents", None) or ())
+        found = f"no {', '.join(missing)}" + (f", and possible_agents = {agents}" if agents else "")
+        do = f"for one agent set them; with several {AGENTS_ADVICE}" if agents else "set them"
+        raise ConfigError(where, expected=", ".join(_ATTRIBUTES), found=found, do=do)
     if env.num_envs != num_envs:
         raise ConfigError(
             where,
