@@ -88,7 +88,10 @@ def check_single_env(env: Any, maker: Any) -> Any:
         raise several_envs_error(made_by, f"the vector environment {type(env).__name__}")
     if not isinstance(env, gym.Env):
         raise ConfigError(
-            where, expected="a gymnasium.Env", found=_found(env), do="return the environment that was made"
+            where,
+            expected="a gymnasium.Env",
+            found=_found(env),
+            do="return the environment that was made" + adapter_advice(env),
         )
     if hasattr(env.unwrapped, "get_observation_space"):
         raise several_agents_error(made_by, type(env.unwrapped).__name__)
@@ -247,7 +250,13 @@ def _found(value: Any) -> str:
 
 
 def adapter_advice(env: Any) -> str:
-    """Return the advice to use an adapter, for an environment that may be made for rsl_rl."""
+    """Return the advice to use an adapter, for a `StatelessEnv` and one that may be made for rsl_rl."""
+    if hasattr(env, "as_env") and hasattr(env, "as_vector"):
+        name = type(env).__name__
+        return (
+            f"; of a StatelessEnv, env=lambda num_envs: {name}(...).as_vector(num_envs) in mode 'vector_entry_point', "
+            f"or env=lambda config: {name}(...).as_env()"
+        )
     made = hasattr(env, "get_observations")
     return "; of an environment made for rsl_rl return epibatch.interop.rsl_rl.as_vector_env(env)" if made else ""
 
