@@ -506,7 +506,11 @@ class ConnectorPipelineV2(ConnectorV2):
         self.check_episodes(call)
         if plan.hooks and (episodes := call.with_hook()):
             for hook in plan.hooks:
-                hook(episodes)
+                try:
+                    hook(episodes)
+                except Exception as error:
+                    add_context(error, f"in {type(self).__name__}, {hook.__qualname__}():")
+                    raise
         batch = {} if batch is None else batch
         if type(batch) is not dict:
             check_batch(self, batch)

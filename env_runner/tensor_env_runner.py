@@ -530,6 +530,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         if self._sequence is None or int(self._sequence[0]) != version:
             self._sequence = torch.full((self.num_envs,), version)
         columns |= {Columns.OBS: step.obs, WEIGHTS_SEQ_NO: self._sequence}
+        columns |= {name: columns[name].clone() for name in _PER_ENV}  # environments may reuse their memory
         if Columns.STATE_IN in columns:
             columns[Columns.STATE_OUT] = state
         self._recorder.add_step(columns, None if terminal is None else (rows, terminal[0].obs), self._resets)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from epibatch.core.arrays_or_tensors import Rows, beside, where
+from epibatch.core.arrays_or_tensors import Rows, beside, where, zeros_like
 
 
 class RunningEpisodes:
@@ -30,7 +30,7 @@ class RunningEpisodes:
         """Begin with new episodes."""
         self.numbers += 1
         self.steps[:] = 0
-        self.returns[:] = 0
+        self.returns = zeros_like(self.returns, self.returns.shape)
 
     def follow(self, ended: Rows, rewards: Rows | None, between: Rows | None = None) -> None:
         """Go on by the steps of a fragment.
@@ -47,5 +47,5 @@ class RunningEpisodes:
         self.steps *= goes_on
         self.steps += of_running.sum(0)
         if rewards is not None:
-            self.returns[~goes_on] = 0
-            self.returns += where(beside(of_running, rewards), rewards.reshape(*ended.shape, -1).sum(2), 0.0).sum(0)
+            sums = where(beside(of_running, rewards), rewards.reshape(*ended.shape, -1).sum(2), 0.0).sum(0)
+            self.returns = where(beside(goes_on, sums), self.returns, 0.0) + sums

@@ -139,9 +139,9 @@ class VideoRecorder(Piece):
         self._calls, self._frames = 0, []
 
     def _rendered(self) -> list[Any]:
-        given: Any = None if self._env is None else self._env.render()
-        several = isinstance(given, (tuple, list)) or np.ndim(given) == 4
-        images = [image for image in (given if several else [given]) if image is not None]
+        rendered: Any = None if self._env is None else self._env.render()
+        several = isinstance(rendered, (tuple, list)) or np.ndim(rendered) == 4
+        images = [image for image in (rendered if several else [rendered]) if image is not None]
         if not images:
             raise RunnerError(
                 "VideoRecorder",

@@ -11,6 +11,7 @@ from epibatch.core.errors import PipelineError
 from epibatch.core.padding import check_seq_len
 from epibatch.core.restoring import restore_generator
 from epibatch.core.sequence_ends import random_spans
+from epibatch.core.structs import convert_to_numpy
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
@@ -87,7 +88,7 @@ class RandomSubsequences(LearnerPiece):
             rows = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
             mask = (rows >= np.repeat(begin, counts)) & (rows < np.repeat(stop, counts))
             if Columns.LOSS_MASK in columns:
-                mask &= columns[Columns.LOSS_MASK].data
+                mask &= convert_to_numpy(columns[Columns.LOSS_MASK].data)
             columns[Columns.LOSS_MASK] = EpisodeColumn(mask, counts, item_per_row=True)
         return columns
 

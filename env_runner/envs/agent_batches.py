@@ -14,7 +14,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from epibatch.core.errors import ConfigError, EnvironmentContractError, RunnerError, SpaceError, nearest
 from epibatch.core.structs import flatten, map_struct
 
-from ...episodes.env_infos import env_infos
+from ...episodes.env_infos import ENV_INFOS, env_infos
 from .env_calls import AgentStep, EnvFacts, attribute_of, copied_info
 from .env_checks import autoreset_mode, check_space, mark_environment, reward_shape, unpack_reset, unpack_step
 from .env_workers import Answers, Calls
@@ -72,6 +72,8 @@ class AgentBatches:
             SpaceError: a space of one agent that has an axis of all.
         """
         kinds = {call[0] for call in calls.values()}
+        if not calls:
+            return {}, {}
         try:
             if "get" in kinds:
                 _, name, arguments, keywords = next(iter(calls.values()))
@@ -108,13 +110,14 @@ class AgentBatches:
                 found=f"shape {list(shape)}, and observations of all with shape {list(axes)}",
                 do=f"set it to one of shape {list(shape[1:])}; so too single_action_space",
             )
-        self._alive[list(calls)] = True
+        self._alive[list(calls)], self._waits = True, np.zeros(self._count, np.bool_)
         rows, info_rows = self._rows("observations", observations), self._infos(infos)
         return {env: (rows[env], info_rows[env]) for env in calls}
 
     def _step(self, calls: Calls) -> dict[int, Any]:
-        self._check_some("step of some environments", len(calls) == self._count)
         begun = [env for env, call in calls.items() if call[0] == "reset"]  # NEXT_STEP: in this step
+        good = len(calls) == self._count and bool(self._waits[begun].all())
+        self._check_some("step of some environments", good)
         actions = self._joined([calls[env][1] if calls[env][0] == "step" else {} for env in range(self._count)])
         observations, rewards, *flags, infos = self._arrays("step", self.env.step(actions))
         self._alive[begun] = True
@@ -128,6 +131,7 @@ class AgentBatches:
             over |= (ends & self._alive).any(1)
         over[begun] = False
         self._alive &= ~ends | over[:, None]  # those of ended environments begin again, now or in the next step
+        self._waits = over & (self._mode == "next_step")
         seen, info_rows = self._rows("observations", observations, before), self._infos(infos)
         paid, resets = self._rewards(rewards, before), self._resets(seen, before, observations, over, infos, info_rows)
         answers: dict[int, Any] = {}
@@ -183,7 +187,8 @@ class AgentBatches:
     def _arrays(self, call: str, result: Any) -> Any:
         """Return the values of a reset or a step, with arrays in place of tensors."""
         values: Any = (unpack_reset if call == "reset" else unpack_step)(f"{self._where}, {call}()", result)
-        values = (*values[:-1], copied_info(values[-1] or {}))
+        infos = values[-1] or {}
+        values = (*values[:-1], copied_info(infos if isinstance(infos, dict) else {ENV_INFOS: infos}))
         if call == "reset":
             self._device = device_of(values[0])
         elif self._mode == "same_step" and values[-1]:
@@ -203,9 +208,11 @@ class AgentBatches:
             return dict(values)
         lead = (self._count, len(self.agents))[1 - axis :]
         for leaf in flatten(values)[0]:
-            if tuple(leaf.shape[: len(lead)]) != lead:
-                found = f"shape {list(leaf.shape)}"
-                raise self._misfit(what, f"shape {[*lead]} + [...]", found, f"return a row for each of {self.agents}")
+            if _shape(leaf)[: len(lead)] != lead:
+                found = f"{type(leaf).__name__} of shape {[*_shape(leaf)]}"
+                raise self._misfit(
+                    what, f"an array of shape {[*lead]} + [...]", found, f"return a row for each of {self.agents}"
+                )
         return {
             agent: map_struct(lambda leaf, i=i: leaf[(slice(None),) * axis + (i,)], values)
             for i, agent in enumerate(self.agents)
@@ -216,9 +223,10 @@ class AgentBatches:
         columns: dict[Any, list[Any]] = {}
         for agent, value in self._by_agent(what, values, 1).items():
             for leaf in flatten(value)[0]:
-                if len(leaf.shape) < 1 or leaf.shape[0] != self._count:
-                    found = f"shape {list(leaf.shape)}"
-                    raise self._misfit(f"{what}[{agent!r}]", f"shape [{self._count}] + [...]", found, "return N rows")
+                if _shape(leaf)[:1] != (self._count,):
+                    found = f"{type(leaf).__name__} of shape {[*_shape(leaf)]}"
+                    expected = f"an array of shape [{self._count}] + [...]"
+                    raise self._misfit(f"{what}[{agent!r}]", expected, found, "return N rows")
             if isinstance(value, np.ndarray):
                 columns[agent] = list(value)
             else:
@@ -237,15 +245,16 @@ class AgentBatches:
         return rows
 
     def _rewards(self, rewards: Any, there: Any) -> list[dict[Any, Any]]:
-        if not isinstance(rewards, Mapping) and np.ndim(rewards) == self._reward_axes:
-            rewards = dict.fromkeys(self.agents, rewards)
-        elif not isinstance(rewards, Mapping):
-            rewards = self._by_agent("rewards", rewards, 1)
+        if not isinstance(rewards, Mapping):
+            rewards = np.asarray(rewards)
+            is_common = rewards.ndim == self._reward_axes
+            rewards = dict.fromkeys(self.agents, rewards) if is_common else self._by_agent("rewards", rewards, 1)
         columns = {}
         for agent, column in rewards.items():
             column = np.asarray(column)
             fits = column.ndim == self._reward_axes and len(column) == self._count and column.dtype.kind in "fiub"
-            if agent not in self.agents or not fits or not np.isfinite(column).all():
+            fits = fits and agent in self.agents
+            if not fits or not np.isfinite(column[there[:, self.agents.index(agent)]]).all():
                 expected = f"finite numbers [{self._count}" + (
                     ", ...], as reward_space says" * (self._reward_axes > 1) or "]"
                 )
@@ -305,6 +314,10 @@ class AgentBatches:
 
     def _misfit(self, what: str, expected: str, found: str, do: str) -> EnvironmentContractError:
         return EnvironmentContractError(f"{self._where}, {what}", expected=expected, found=found, do=do)
+
+
+def _shape(leaf: Any) -> tuple[int, ...]:
+    return tuple(getattr(leaf, "shape", ()))
 
 
 def _check_made(env: Any, where: str) -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import pickle
-import tempfile
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 _LARGE = 2**15
 """Arrays of fewer bytes stay in the message."""
-
-_IN_MEMORY = "/dev/shm"
 
 
 class _Parked(NamedTuple):
@@ -22,7 +18,7 @@ class _Parked(NamedTuple):
     Args:
         message: The pickled values without these arrays.
         sizes: Bytes of each array, in the order in which they lie there.
-        path: The file of the memory if it is a new one.
+        path: Where the other process opens the memory if it is a new one.
     """
 
     message: bytes
@@ -34,7 +30,8 @@ class AnswerMemory:
     """Memory of two processes for the large arrays of pickled values, whatever these are.
 
     The process that answers calls `dumps`, and the other one `loads` before the next answer. `loads` copies the arrays
-    out, so they stay as they are. The memory grows with the answers. Without room for it, arrays stay in the messages.
+    out, so they stay as they are. The memory grows with the answers, and is freed when both processes have ended.
+    Without room for it, and on systems other than Linux, arrays stay in the messages.
 
     Examples:
         >>> import numpy as np
@@ -46,11 +43,15 @@ class AnswerMemory:
 
     def __init__(self) -> None:
         self._memory: Any = b""
-        self._full = False
+        self._file: int | None = None  # until the other process has opened it
+        self._full = not (hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"))
 
     def dumps(self, values: Any) -> bytes:
         """Return a message with values; large arrays go into the memory."""
         arrays: list[memoryview] = []
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
         def stays(buffer: pickle.PickleBuffer) -> bool:
             raw = buffer.raw()
@@ -74,17 +75,11 @@ class AnswerMemory:
         return pickle.dumps(_Parked(message, [raw.nbytes for raw in arrays], path))
 
     def _grow(self, size: int) -> str:
-        """Make new memory of a size, and return its file."""
-        file, path = tempfile.mkstemp(prefix="epibatch-", dir=_IN_MEMORY if os.path.isdir(_IN_MEMORY) else None)
-        try:
-            (os.posix_fallocate if hasattr(os, "posix_fallocate") else _lengthen)(file, 0, size)
-            self._memory = mmap.mmap(file, size)
-        except OSError:
-            os.unlink(path)
-            raise
-        finally:
-            os.close(file)
-        return path
+        """Make new memory of a size, and return where the other process opens it."""
+        self._file = os.memfd_create("epibatch")
+        os.posix_fallocate(self._file, 0, size)
+        self._memory = mmap.mmap(self._file, size)
+        return f"/proc/{os.getpid()}/fd/{self._file}"  # no name in a folder, which a killed process would leave there
 
     def loads(self, message: bytes) -> Any:
         """Return the values of a message."""
@@ -94,13 +89,7 @@ class AnswerMemory:
         if values.path is not None:
             with open(values.path, "r+b") as file:
                 self._memory = mmap.mmap(file.fileno(), 0)
-            with contextlib.suppress(OSError):  # Windows keeps a file that is open elsewhere
-                os.unlink(values.path)
         starts = accumulate(values.sizes, initial=0)
         with memoryview(self._memory) as memory:
             arrays = [bytearray(memory[start : start + size]) for start, size in zip(starts, values.sizes)]
         return pickle.loads(values.message, buffers=arrays)
-
-
-def _lengthen(file: int, _: int, size: int) -> None:
-    os.ftruncate(file, size)

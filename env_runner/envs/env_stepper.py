@@ -522,7 +522,8 @@ class MultiAgentStepper:
     restarts_one = True
 
     def __init__(self, env: VectorMultiAgentEnv, *, restarts: EnvRestarts) -> None:
-        self.env, self.num_seeds = env, 1 if env.mode == "vector_entry_point" else env.num_envs
+        self._takes_seeds = env.mode != "vector_entry_point"
+        self.env, self.num_seeds = env, env.num_envs if self._takes_seeds else 1
         self._restarts = restarts
         self._received: VectorAgentStep | None = None
         self.seconds = 0.0
@@ -550,7 +551,9 @@ class MultiAgentStepper:
         """
         if seeds is not None:
             self._action_space.seed(seed_of(np.random.SeedSequence(seeds)))
-        seed: Any = seeds if seeds is None or self.num_seeds > 1 else seeds[0] >> 1  # room for seed + i within 31 bits
+        seed: Any = seeds
+        if seeds is not None and not self._takes_seeds:
+            seed = seeds[0] >> 1  # room for seed + i within 31 bits
         observations, infos, failures = self.env.try_reset(seed=seed, mask=mask)
         for env, error in failures.items():
             observations[env], infos[env] = self.restart(env, error)

@@ -480,29 +480,17 @@ def _vectorized(
             own = {**config, **(settings if takes_mode else {})}
             return gym.make_vec(env, num_envs=num_envs, vectorization_mode=mode, **own)
     counted = [_refuse_counting] if workers["resets_itself"] else []
-    around = [*_known_spaces(), *_wrapper_functions(wrappers), *counted, with_ragged_rows]
+    around = [*_wrapper_functions(wrappers), *counted, with_ragged_rows]
+    if mode == "sync":
+        around += [TerminalCopies] if reset_mode is _SAME_STEP else []
+        around += [FirstCallChecks]
+    make = partial(_single, env, creator, around=around, check=check_single_env, codecs=registered_spaces())
+    makers = [partial(make, config=own) for own in _numbered(config, num_envs)]
     if mode == "async":
-        return AsyncEnvs(
-            [partial(_single, env, creator, own, around, check_single_env) for own in _numbered(config, num_envs)],
-            **settings,
-            **workers,
-        )
-    copies = [TerminalCopies] if reset_mode is _SAME_STEP else []
-    around += [*copies, FirstCallChecks]
-    makers = [partial(_single, env, creator, own, around, check_single_env) for own in _numbered(config, num_envs)]
+        return AsyncEnvs(makers, **settings, **workers)
     envs = SyncEnvs(makers, resets_itself=workers["resets_itself"], **settings)
     envs.spec = envs.envs[0].unwrapped.spec
     return envs
-
-
-def _known_spaces() -> list[Callable[[Any], Any]]:
-    """Return a function that registers the spaces of this process in that of an environment, if there are any."""
-    return [partial(_with_spaces, registered_spaces())] if registered_spaces() else []
-
-
-def _with_spaces(codecs: Any, env: Any) -> Any:
-    register_missing(codecs)
-    return env
 
 
 def _numbered(config: EnvContext, num_envs: int) -> list[EnvContext]:
@@ -572,9 +560,21 @@ def _single(
     config: dict[str, Any],
     around: Sequence[Callable[[Any], Any]],
     check: Callable[[Any, Any], Any],
+    codecs: dict[type, Any] | None = None,
     **settings: Any,
 ) -> Any:
-    """Make one environment with its wrappers, and check it after each of them; `settings` are for `gymnasium.make`."""
+    """Make one environment with its wrappers, and check it after each of them.
+
+    Args:
+        env: Its id, if there is no creator.
+        creator: Makes it.
+        config: Passed to the environment.
+        around: Wrappers.
+        check: Called with each and with what made it.
+        codecs: Classes of spaces to register in this process.
+        settings: For `gymnasium.make`.
+    """
+    register_missing(codecs or {})
     if creator is None:
         with _explained(env, config):
             result = gym.make(env, **settings, **config)
@@ -648,9 +648,9 @@ def make_vector_multi_agent_env(
             found, do = f"num_envs = {envs.num_envs}", "let what makes it take num_envs"
             raise ConfigError("num_envs_per_env_runner", expected=f"{num_envs} environments", found=found, do=do)
         return envs
-    around = [*_known_spaces(), *_wrapper_functions(wrappers)]
-    make = partial(_single, env, creator, around=around, check=check_multi_agent_env, disable_env_checker=True)
-    makers = [partial(make, config=own) for own in _numbered(config, num_envs)]
+    own: dict[str, Any] = {"codecs": registered_spaces(), "disable_env_checker": True}
+    make = partial(_single, env, creator, around=_wrapper_functions(wrappers), check=check_multi_agent_env, **own)
+    makers = [partial(make, config=each) for each in _numbered(config, num_envs)]
     _warn_of_no_limit(mode, timeout)
     with _missing_packages_named():
         workers: dict[str, Any] = {"per_process": per_process, "timeout": timeout}

@@ -949,14 +949,16 @@ class VectorMultiAgentEnv:
         self.single_observation_space = gym.spaces.Dict(self.observation_spaces)
         self.single_action_space = gym.spaces.Dict(self.action_spaces)
         self.render_mode = facts[0].render_mode
-        self.metadata = {**facts[0].metadata, "autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
+        self.metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP, **facts[0].metadata}
         self.ended = np.ones(self.num_envs, np.bool_)
         self._counts = [0] * self.num_envs  # steps of the episodes
         self._sent: dict[int, tuple[Any, ...]] = {}  # calls whose results were not received
 
     @property
     def envs(self) -> list[Any]:
-        """The environments themselves, in this process; none in others."""
+        """The environments themselves, in this process: the one vector environment if there is one; none in others."""
+        if isinstance(self._envs, AgentBatches):
+            return [self._envs.env]
         return [calls.env for calls in self._envs.calls] if isinstance(self._envs, LocalEnvs) else []
 
     def _together(self, spaces: Sequence[dict[Any, Any]], kind: str) -> dict[Any, Any]:
@@ -1220,9 +1222,9 @@ class VectorMultiAgentEnv:
         _raise_first(failures)
         return tuple(answers[i] for i in range(self.num_envs))
 
-    def render(self) -> tuple[Any, ...]:
-        """Return the image of every environment."""
-        return self.call("render")
+    def render(self) -> Any:
+        """Return the image of every environment; what a vector environment returns is not changed."""
+        return self._envs.env.render() if isinstance(self._envs, AgentBatches) else self.call("render")
 
     def close(self) -> None:
         """Close the environments; processes that do not respond are ended."""

@@ -512,7 +512,10 @@ class Lanes:
         for name, (_, values) in columns.items():
             at, picked = targets[name in (Columns.OBS, Columns.INFOS)]
             for leaf, value in zip(self._columns[name][1], values):
-                put(leaf, at, value if picked is None else take(value, picked))
+                if self.device is None:
+                    leaf[at] = value
+                else:
+                    put(leaf, at, value if picked is None else take(value, picked))
         return places
 
     def _targets(self, places: Ints, rows: Ints, mask: Flags | None) -> tuple[Any, Ints | None]:
@@ -562,7 +565,9 @@ class Lanes:
     def _checked(self, name: str, reader: EpisodeReader, skipped: Ints) -> tuple[Form, list[Leaf]]:
         rows = reader.rows(name, skipped, reader.lengths + (name == Columns.OBS))
         rows.check(objects=True)
-        form, leaves = rows.form, self._as_kept(name, [rows.leaf(i) for i in range(rows.num_leaves)])
+        form, leaves = rows.form, [rows.leaf(i) for i in range(rows.num_leaves)]
+        if self.device is not None:
+            leaves = self._as_kept(name, leaves)
         before = self._columns.get(name)
         if before is None:
             return form, leaves

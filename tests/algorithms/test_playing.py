@@ -58,7 +58,7 @@ class Picky(Lamp):
 
 @pytest.fixture(scope="module", autouse=True)
 def registered():
-    for each in (Lamp, Blind, Picky, Leavers, TupleLeavers, Squad, Lamps):
+    for each in (Lamp, Blind, Picky, Leavers, TupleLeavers, ManyLeavers, Squad, Lamps):
         register_env(each.__name__, each)
 
 
@@ -157,6 +157,28 @@ class TupleLeavers(Leavers):
     names: ClassVar[list[Any]] = [("red", 0), (np.str_("blue"), np.int64(0))]
 
 
+class ManyLeavers(gym.vector.VectorEnv):
+    """Leavers with two rewards each, all environments at once."""
+
+    possible_agents = Leavers.names
+    single_observation_space = gym.spaces.Dict(dict.fromkeys(Leavers.names, Lamp.observation_space))
+    single_action_space = gym.spaces.Dict(dict.fromkeys(Leavers.names, Lamp.action_space))
+    reward_space = gym.spaces.Box(-9, 9, (2,))
+    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": gym.vector.AutoresetMode.DISABLED}
+
+    def __init__(self, num_envs):
+        self.num_envs = num_envs
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return dict.fromkeys(self.possible_agents, np.zeros((self.num_envs, 2), np.float32)), {}
+
+    def step(self, actions):
+        self.t += 1
+        values = [dict.fromkeys(self.possible_agents, np.full((self.num_envs, 2), each, np.float32)) for each in (0, 1)]
+        return *values, np.full(self.num_envs, self.t == 8), np.zeros(self.num_envs, bool), {}
+
+
 @pytest.mark.parametrize(
     ("env", "settings", "length", "ended"),
     [
@@ -165,10 +187,11 @@ class TupleLeavers(Leavers):
         ("Leavers", {}, 8, "terminated"),
         ("Leavers", {"episode_end": "any"}, 3, "terminated"),
         ("TupleLeavers", {}, 8, "terminated"),
+        ("ManyLeavers", {"gym_env_vectorize_mode": "vector_entry_point"}, 8, "terminated"),
     ],
 )
 def test_episodes_end_as_in_training(built, tmp_path, env, settings, length, ended):
-    config = cart_pole(env).env_runners(**{key: value for key, value in settings.items() if "horizon" in key})
+    config = cart_pole(env).env_runners(**{key: value for key, value in settings.items() if key != "episode_end"})
     if env.endswith("Leavers"):
         config.multi_agent(policies=["p"], policy_mapping_fn={"*": "p"}, episode_end=settings.get("episode_end", "all"))
     built(config).save_to_path(tmp_path / "saved")

@@ -230,6 +230,48 @@ def test_episodes_of_arrays_are_copied_to_the_device_and_types_widen():
     assert batches[0]["obs"]["b"].dtype is torch.float32
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64", "int16", "bool", "float16", "float64"])
+def test_rows_of_every_type_are_kept_with_their_values(dtype):
+    values = np.arange(7).astype(dtype) * np.asarray(200 if dtype in ("uint16", "uint32", "uint64") else 1, dtype)
+    buffers = [EpisodeReplayBuffer(30, seed=0, **options) for options in ({}, {"device": "cpu"})]
+    for buffer in buffers:
+        for _ in range(2):
+            buffer.add(
+                SingleAgentEpisode(
+                    observations=list(values[:, None]), actions=[0] * 6, rewards=[1.0] * 6, len_lookback_buffer=0
+                )
+            )
+    batches = [batch_of(buffer.sample(16), runner_of(TensorEnvRunner)) for buffer in buffers]
+    for name in ("obs", "new_obs"):
+        assert batches[0][name].tolist() == batches[1][name].tolist()
+
+
+class DepthPoints(TorchPoints):
+    single_observation_space = gym.spaces.Box(0, 2**16 - 1, (2,), np.uint16)
+
+    def observe(self, out: Any = None) -> Any:
+        return ((super().observe() + 20) * 2000).int().to(torch.uint16)
+
+
+def test_terminal_observations_of_a_fragment_may_be_of_16_bits():
+    sides = []
+    for as_tensors in (False, True):
+        runner = TensorEnvRunner(
+            env=DepthPoints,
+            num_envs=N,
+            model_config={"fcnet_hiddens": [4]},
+            seed=0,
+            gym_env_vectorize_mode="vector_entry_point",
+        )
+        fragment = runner.sample(num_timesteps=T * N, random_actions=True, as_tensors=as_tensors)
+        assert sum(episode.is_done for episode in fragment) > N
+        sides.append((fragment, batch_of(fragment, runner)))
+    for episode, other in zip(sides[0][0], sides[1][0]):
+        assert np.array_equal(episode.get_observations(), other.get_observations())
+    for name in ("obs", "new_obs"):
+        assert sides[0][1][name].tolist() == sides[1][1][name].tolist()
+
+
 def test_a_buffer_of_tensors_is_saved_and_restored(tmp_path):
     of_arrays, of_tensors, runner = filled(device="cpu")
     for number, (source, options) in enumerate(

@@ -54,6 +54,7 @@ TRAPS = {
             "metrics.csv",
             "checkpoints/000002",
             ".lock",
+            "videos",
             "checkpoints/.000001.previous",
             "checkpoints/000001/arrays.npz",
         )

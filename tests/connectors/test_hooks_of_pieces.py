@@ -105,8 +105,10 @@ def test_draws_of_a_buffer_and_nothing_else():
     assert piece.events == [("call", 1)]
     buffer = EpisodeReplayBuffer(100)
     buffer.add([episode])
-    pipeline(episodes=buffer.sample(6, batch_length_T=2))
-    assert piece.events[1:] == [("draw", [2] * 6), ("call", 6)]
+    drawn = buffer.sample(6, batch_length_T=2)
+    lengths = [len(chunk) for chunk in drawn]  # one that begins at the last step has one step
+    pipeline(episodes=drawn)
+    assert piece.events[1:] == [("draw", lengths), ("call", 6)]
 
 
 class Drawn(Piece):
@@ -130,3 +132,14 @@ def test_dqn_calls_it_for_every_draw(monkeypatch):
     (piece,) = [each for each in algo.learner.connector if isinstance(each, Drawn)]
     algo.stop()
     assert piece.draws >= 16
+
+
+def test_an_error_names_the_hook():
+    class Wrong(Listener):
+        def on_reset(self, episodes: Any) -> None:
+            raise ValueError("no such episode")
+
+    pipeline = EnvToModulePipeline(connectors=[Wrong()])
+    with pytest.raises(ValueError, match="no such episode") as caught:
+        pipeline(rl_module=None, batch={}, episodes=[SingleAgentEpisode(observations=[0.0])])
+    assert "EnvToModulePipeline" in str(caught.value) + str(getattr(caught.value, "__notes__", ""))

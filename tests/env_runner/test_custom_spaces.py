@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 from typing import Any
 
@@ -208,6 +209,19 @@ def test_agents_have_registered_spaces(registered: Any) -> None:
     chunk = algo.env_runner.sample(num_episodes=1)[0].agent_episodes["a"]
     assert chunk.get_observations()["turns"][0].tolist() == [0.0, 0.5, 2.0]
     assert chunk.get_rewards().tolist() == [float(WORDS[int(i)] == "left") for i in chunk.get_actions()[0]]
+    algo.stop()
+
+
+def test_processes_that_know_nothing_register_the_spaces_of_agents(
+    registered: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = multiprocessing.get_context
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method=None: real(method or "spawn"))
+    several = config(Two, gym_env_vectorize_mode="async")
+    several.multi_agent(policies={"p"}, policy_mapping_fn=lambda agent, episode: "p")
+    algo = several.build_algo()
+    chunk = algo.env_runner.sample(num_episodes=1)[0].agent_episodes["a"]
+    assert chunk.get_observations()["turns"][0].tolist() == [0.0, 0.5, 2.0]
     algo.stop()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -101,4 +102,20 @@ def test_without_room_in_memory_they_go_through_the_pipe(expected, monkeypatch):
     monkeypatch.setattr(os, "posix_fallocate", full)
     before = set(Path("/dev/shm").iterdir())
     check(histories("async", context="fork"), expected)
+    assert not [path for path in set(Path("/dev/shm").iterdir()) - before if "epibatch" in path.name]
+
+
+class LateScreens(Screens):
+    def reset(self, *, seed=None, options=None):
+        time.sleep(0.5)
+        return super().reset(seed=seed)[0], {"a": {"map": np.zeros(10**6)}}  # larger than all before
+
+
+def test_answers_that_nobody_reads_leave_nothing():
+    before = set(Path("/dev/shm").iterdir())
+    envs = VectorMultiAgentEnv([Screens, LateScreens], mode="async")
+    _, answered = envs.exchange([{}] * 2)
+    assert answered.tolist() == [True, False]
+    time.sleep(1.0)
+    envs.close()
     assert not [path for path in set(Path("/dev/shm").iterdir()) - before if "epibatch" in path.name]

@@ -452,7 +452,7 @@ def test_wrappers_of_several_agents_are_functions_of_one_environment():
     ("arguments", "error", "message"),
     [
         ((None, 1), ConfigError, "make_multi_agent"),
-        ((Pair, 1, V), ConfigError, "let env make one environment"),
+        ((Pair, 1, V), ConfigError, "return a gymnasium.vector.VectorEnv"),
         ((Pair, 1, "parallel"), ConfigError, "one of"),
         ((Pair, 1, "sync", {"lenght": 2}), ConfigError, "did you mean 'length'"),
         ((Pair, 1, "sync", {}, [lambda env: None]), ConfigError, r"made by <lambda>[\s\S]*None"),

@@ -298,7 +298,7 @@ REFUSED = {
     "rows of two shapes": (
         lambda: call(PadRaggedRows(), SingleAgentEpisode(observations=[np.zeros((2, 3))])),
         ColumnError,
-        r"differ in their first axis only[\s\S]*\(2, 3\)",
+        r"differ in axis 0 only[\s\S]*\(2, 3\)",
     ),
     "no rows in a Dict": (lambda: PadRaggedRows(Dict(a=POINT)).observation_space, SpaceError, "columns='obs/points'"),
     "no length": (lambda: PadRaggedRows(max_rows=0), ConfigError, r"max_rows[\s\S]*0"),

@@ -90,6 +90,7 @@ def test_no_seed_is_one_of_another_run_or_runner(seed):
 def test_runs_and_runners_begin_differently_and_the_same_one_alike(env):
     first, again = ([first_observations(runner_of(env, 8, s, w)) for s in (3, 4) for w in (0, 1)] for _ in range(2))
     assert first == again and len({*np.ravel(first)}) == 4 * 8
+    assert [first_observations(runner_of(env, 1, 4, worker=1))] == [first[3][:1]]  # whatever their number is
     expected = [np.random.default_rng(seed) for seed in environment_seeds(4, 8, worker_index=1)]
     assert first[3] == [rng.random() for rng in expected if rng.integers(2, 6)]
 

@@ -165,6 +165,32 @@ def test_an_environment_may_write_into_its_memory_again(reuse):
     assert torch.equal(storage["actions"], other["actions"])
 
 
+@pytest.mark.parametrize("as_tensors", [False, True])
+def test_an_environment_may_write_into_its_memory_again_while_episodes_are_recorded(as_tensors):
+    sides = []
+    for reuse in (False, True):
+        runner = runner_of(TensorEnvRunner, config_of(TorchPoints, reuse=reuse))
+        sides.append(runner.sample(num_timesteps=N * T, explore=False, as_tensors=as_tensors))
+    assert len(sides[0]) == len(sides[1]) > N
+    for episode, other in zip(*sides):
+        assert (episode.is_terminated, episode.is_truncated) == (other.is_terminated, other.is_truncated)
+        assert np.array_equal(episode.get_observations(), other.get_observations())
+        assert np.array_equal(episode.get_rewards(), other.get_rewards())
+
+
+def test_a_loop_may_sample_in_inference_mode_and_go_on_outside_of_it():
+    runner, other = (runner_of(TensorEnvRunner, config_of(TorchPoints)) for _ in range(2))
+    with torch.inference_mode():
+        runner.sample(num_timesteps=2 * N, explore=False, as_tensors=True)
+    other.sample(num_timesteps=2 * N, explore=False)
+    for episode, expected in zip(
+        runner.sample(num_timesteps=N * T, explore=False, as_tensors=True),
+        other.sample(num_timesteps=N * T, explore=False),
+    ):
+        assert episode.return_before == pytest.approx(expected.return_before, abs=1e-6)
+        assert np.array_equal(episode.get_observations(), expected.get_observations())
+
+
 def test_values_of_truncated_rows_are_those_of_terminal_observations():
     runner, storage = sampled(config_of(TorchPoints), explore=True)
     seen = 0

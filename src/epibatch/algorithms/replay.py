@@ -218,7 +218,7 @@ class ReplaySource:
         """Sample one fragment of each runner; return pairs of a runner's number and its episodes."""
         if not self._config.num_env_runners:
             tensors = isinstance(self._group.local_env_runner, TensorEnvRunner) and self.buffer.lanes.device is not None
-            return [(0, self._group.sample(**self._arguments(), as_tensors=tensors))]
+            return [(0, self._group.sample(**self._arguments(), **({"as_tensors": True} if tensors else {})))]
         parts: list[tuple[int, Sequence[Any]]] = []
         while not parts:  # again if all runners were lost
             self.sample_ahead()

@@ -10,6 +10,10 @@ import numpy as np
 
 Rows: TypeAlias = Any
 """An array or a tensor; torch is not loaded before a tensor came."""
+_KEPT_AS = {"float64": "float32", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
+"""Types of tensors -> those that replay keeps in their place; torch does not promote unsigned integers."""
+_BITS = {"torch.uint16": "int16", "torch.uint32": "int32", "torch.uint64": "int64"}
+"""Types of tensors whose rows torch cannot write -> types of the same size."""
 
 
 def is_tensor(rows: Rows) -> bool:
@@ -24,11 +28,13 @@ def on_device(array: Any, device: Any) -> Rows:
 
 
 def as_tensor(rows: Rows, device: Any) -> Rows:
-    """Return rows as a tensor on a device; float64 becomes float32."""
+    """Return rows as a tensor on a device; float64 becomes float32, and uint16 and wider become int32 and int64."""
+    torch = sys.modules["torch"]
     if isinstance(rows, np.ndarray):
         rows = np.require(rows, np.float32 if rows.dtype.char in "dg" else rows.dtype.newbyteorder("="), ["C", "W"])
-    tensor = on_device(rows, device)
-    return tensor.float() if str(tensor.dtype) == "torch.float64" else tensor
+    tensor = torch.as_tensor(rows)
+    name = str(tensor.dtype).removeprefix("torch.")
+    return tensor.to(device, getattr(torch, _KEPT_AS.get(name, name)))
 
 
 def beside(array: Any, rows: Rows) -> Rows:
@@ -61,6 +67,9 @@ def put(rows: Rows, places: Any, values: Any) -> None:
     """
     if not isinstance(rows, np.ndarray) and not isinstance(values, (int, float)):
         values = beside(values, rows).to(rows.dtype)
+        if str(rows.dtype) in _BITS:
+            bits = getattr(sys.modules["torch"], _BITS[str(rows.dtype)])
+            rows, values = rows.view(bits), values.view(bits)
     rows[places] = values
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from epibatch.core.errors import EpibatchWarning
 from epibatch.core.structs import stack_rows
 from epibatch.env_runner.single_agent_env_runner import SingleAgentEnvRunner
 from epibatch.episodes.multi_agent_episode import MultiAgentEpisode
@@ -68,7 +70,9 @@ def _samples(
     env_config = {"spaces": spaces, "refused": [] if refused is None else refused, "instances": []}
     config: Any = PPOConfig().environment(_CheckEnv, env_config=env_config).rl_module(model_config=model_config)
     config.debugging(seed=0).env_runners(num_envs_per_env_runner=2, **env_runners)
-    runner = SingleAgentEnvRunner(config=config)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "observation space of module", EpibatchWarning)  # no piece is in it
+        runner = SingleAgentEnvRunner(config=config)
     try:
         return [runner.sample(num_timesteps=count) for count in steps]
     finally:

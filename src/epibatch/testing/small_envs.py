@@ -116,8 +116,8 @@ class StatelessPendulum(StatelessEnv):
         >>> env = StatelessPendulum()
         >>> state = np.array([[0.0, 0.0], [math.pi, 1.0], [1.0, -1.0]], np.float32)
         >>> state, obs, reward, terminated, truncated = env.step(state, np.zeros((3, 1), np.float32))
-        >>> obs.shape, reward.round(2).tolist()
-        ((3, 3), [0.0, -9.97, -1.1])
+        >>> obs.shape, [f"{value + 0:.2f}" for value in reward]
+        ((3, 3), ['0.00', '-9.97', '-1.10'])
     """
 
     observation_space = gym.spaces.Box(np.array([-1, -1, -8], np.float32), np.array([1, 1, 8], np.float32))

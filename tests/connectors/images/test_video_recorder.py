@@ -175,6 +175,8 @@ def test_videos_in_results_and_files(tmp_path, read_video):
     assert (fps, frames.shape) == (30, (5, 8, 16, 3))
     logger = TensorBoardLogger(tmp_path / "board")
     logger.log(results)
+    empty = {"env_runners": {"video": VideoRecorder().dump()}, "num_env_steps_sampled_lifetime": 2}
+    logger.log({**results, **empty})
     logger.close()
     events = EventAccumulator(str(tmp_path / "board"))
     events.Reload()

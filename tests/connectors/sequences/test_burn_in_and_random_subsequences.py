@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from epibatch.algorithms import PPOConfig
-from epibatch.connectors import ConnectorV2
+from epibatch.connectors import ConnectorV2, EpisodeColumn, Piece
 from epibatch.connectors.common import (
     AddObservationsFromEpisodesToBatch,
     AddStatesFromEpisodesToBatch,
@@ -27,7 +27,8 @@ from epibatch.connectors.sequences import BurnIn, RandomSubsequences
 from epibatch.core.errors import ColumnError, ConfigError, EpisodeError, PipelineError
 from epibatch.core.rl_module import DefaultActorCritic, MultiRLModule
 from epibatch.core.sequence_ends import sequence_layout
-from epibatch.episodes import MultiAgentEpisode
+from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
+from epibatch.episodes.replay import EpisodeReplayBuffer
 
 OBS, ACT = gym.spaces.Box(-9, 9, (4,), np.float32), gym.spaces.Discrete(2)
 
@@ -297,6 +298,34 @@ def test_a_mask_of_an_earlier_piece_applies_too(played):
     episodes, module = played.episodes(played.module(), [9]), played.stateless()
     batch = played.batch(module, episodes, Odd(), piece_of(length=9))
     assert batch["loss_mask"].tolist() == [t % 2 == 1 for t in range(9)]
+
+
+class OddRows(Piece):
+    """Lets only every second row carry loss, on tensors."""
+
+    pipelines = ("learner",)
+    takes_tensors = True
+
+    def run(self, columns, group):
+        odd = torch.cat([torch.arange(int(count)) % 2 == 1 for count in group.counts])
+        return {**columns, "loss_mask": EpisodeColumn(odd, group.counts, item_per_row=True)}
+
+
+def test_a_mask_of_tensors_applies_too():
+    space = gym.spaces.Box(-99, 99, (1,), np.float32)
+    buffer = EpisodeReplayBuffer(capacity=100, device="cpu")
+    observations = np.arange(41, dtype=np.float32)[:, None]
+    buffer.add(
+        SingleAgentEpisode(observations=observations, actions=[0] * 40, rewards=[1.0] * 40, len_lookback_buffer=0)
+    )
+    pieces = [OddRows(), RandomSubsequences(length=4, at="end")]
+    pipeline = LearnerConnectorPipeline(input_observation_space=space, input_action_space=ACT, connectors=pieces)
+    pipeline.append(AddObservationsFromEpisodesToBatch())
+    pipeline.append(BatchIndividualItems())
+    module = DefaultActorCritic(observation_space=space, action_space=ACT, model_config={})
+    batch = pipeline(rl_module=module, batch={}, episodes=buffer.sample(6, batch_length_T=6))
+    mask = np.asarray(batch["loss_mask"]).reshape(-1, 6)
+    assert (mask == [False, False, False, True, False, True]).all() and len(mask)
 
 
 @pytest.mark.parametrize("lstm", [False, True])

@@ -10,6 +10,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import AutoresetMode
 
 from epibatch.algorithms import PPOConfig
+from epibatch.connectors.images import VideoRecorder
 from epibatch.core.errors import (
     ConfigError,
     EnvironmentContractError,
@@ -18,7 +19,13 @@ from epibatch.core.errors import (
     RunnerError,
     SpaceError,
 )
-from epibatch.env_runner import MultiAgentEnv, MultiAgentEnvRunner, SingleAgentEnvRunner, TensorEnvRunner
+from epibatch.env_runner import (
+    MultiAgentEnv,
+    MultiAgentEnvRunner,
+    SingleAgentEnvRunner,
+    TensorEnvRunner,
+    VectorMultiAgentEnv,
+)
 
 AGENTS = ["red", "blue"]
 SEEN, ACTS = Box(-99.0, 99.0, (4,), np.float32), Discrete(3, start=1)
@@ -132,7 +139,7 @@ class Games(gym.vector.VectorEnv):
                 info and {**{a: info[a] for a in AGENTS if a in info}, **info["__common__"]} for info in final_info
             ]
             vector_infos |= {"final_obs": final, "final_info": final_info}
-        return self.joined(self.seen), self.joined(paid, 0.0), *flags, vector_infos
+        return self.joined(self.seen), self.joined(paid), *flags, vector_infos
 
 
 def runner_of(env, **settings):
@@ -247,6 +254,17 @@ def test_one_reward_and_flag_is_that_of_all_agents_and_nested_actions_come_toget
     runner.stop()
 
 
+def test_lists_of_rewards_and_of_infos():
+    runner = pairs(rewards=[[1.0, 2.0]] * 3)
+    env = runner.foreach_env(lambda env: env)[0]
+    step = env.step
+    env.step = lambda actions: (*step(actions)[:-1], [{"number": i} for i in range(3)])
+    for chunk in runner.sample(num_timesteps=6):
+        assert [r.tolist() for r in chunk.get_rewards().values()] == [[1.0] * len(chunk), [2.0] * len(chunk)]
+        assert chunk.get_infos(-1)["__common__"] == {"number": runner.env_of(chunk)}
+    runner.stop()
+
+
 def test_some_are_reset_with_autoreset_mode_disabled():
     runner = pairs()
     runner.step()
@@ -290,6 +308,8 @@ MANY = np.zeros((3, 3, 4), np.float32)
     [
         ({"obs": MANY}, ("observations", "shape [3, 2] + [...]", "shape [3, 3, 4]")),
         ({"obs": MANY[0]}, ("observations", "shape [3, 4]")),
+        ({"obs": MANY[:, :2].tolist()}, ("observations", "shape [3, 2] + [...]", "list")),
+        ({"rewards": None}, ("rewards", "shape [3, 2] + [...]")),
         ({"obs": MANY[:, :2, :3]}, ("SpaceError", "red", "(4,)")),
         ({"rewards": np.full(3, np.nan)}, ("rewards", "finite numbers")),
         ({"rewards": np.zeros(2)}, ("rewards", "[2]")),
@@ -395,3 +415,48 @@ def test_any_agent_may_end_the_episode(end):
     assert odd
     assert {len(episode) for episode in odd} == ({2} if end == "any" else {3, 4, 5}) or end == "all"
     algo.stop()
+
+
+@pytest.mark.parametrize("mode", [*AutoresetMode])
+def test_after_a_refused_step_environments_that_run_are_not_taken_for_reset_ones(mode):
+    kind = type("Native", (Games,), {"mode": mode})
+    envs = VectorMultiAgentEnv([lambda: kind(3)], mode="vector_entry_point")
+    envs.reset(seed=1)
+    act = [dict.fromkeys(AGENTS, 1)] * 3
+    assert envs.step(act, mask=[False] * 3)[0] == [{}] * 3
+    for mask in ([True, False, False], None):
+        with pytest.raises(RunnerError, match="step of some environments"):
+            envs.step(act, mask=mask)
+    assert envs.reset()[0][0]["red"][0] == 0
+    assert envs.step(act)[0][0]["red"][0] == 1
+    envs.close()
+
+
+def test_attributes_and_images_are_those_of_the_vector_environment():
+    class Seen(Pairs):
+        def render(self):
+            return tuple(np.full((2, 2, 3), 10 * i + t, np.uint8) for i, t in enumerate(self.t))
+
+    envs = VectorMultiAgentEnv([lambda: Seen(3)], mode="vector_entry_point")
+    envs.reset()
+    envs.step([{agent: {"way": 1, "speed": np.zeros(2, np.float32)} for agent in AGENTS}] * 3)
+    assert envs.call("possible_agents") == (AGENTS,) * 3
+    assert [image[0, 0, 0] for image in envs.render()] == [1, 11, 21]
+    assert [type(env) for env in envs.envs] == [Seen]
+    envs.close()
+
+
+@pytest.mark.parametrize("mode", [*AutoresetMode])
+def test_a_video_has_one_frame_for_each_step(mode):
+    class Seen(Games):
+        def render(self):
+            return [np.full((2, 2, 3), 10 * game.episode + game.t, np.uint8) for game in self.games]
+
+    kind = type("Native", (Seen,), {"mode": mode})
+    recorder = {"env_to_module_connector": lambda env: VideoRecorder()}
+    runner = runner_of(lambda num_envs: kind(num_envs), gym_env_vectorize_mode="vector_entry_point", **recorder)
+    runner.sample(num_timesteps=24)
+    (piece,) = [piece for piece in runner.pipelines["env_to_module"] if isinstance(piece, VideoRecorder)]
+    shown = piece.dump()[:, 0, 0, 0].tolist()
+    runner.stop()
+    assert shown[:3] == [0, 1, 2] and len(shown) == len({*shown})

@@ -115,13 +115,14 @@ def test_interrupted_in_a_piece_nothing_that_ended_is_lost(teams):
     assert [c.custom_data["place"] for c in runner.sample(num_timesteps=8 + 2)] == [(1, 0), (0, 1), (1, 1)]
 
 
+@pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize(("seed", "worker"), [(5, 0), (5, 3), (None, 0)])
-def test_seeds_are_given_at_the_first_reset_only(teams, seed, worker):
-    runner = teams.runner("steady", 2, seed=seed, worker_index=worker, length=4)
+def test_seeds_are_given_at_the_first_reset_only(teams, seed, worker, count):
+    runner = teams.runner("steady", count, seed=seed, worker_index=worker, length=4)
     runner.sample(num_timesteps=20)
     runner.sample(num_timesteps=2, force_reset=True)
     first = [game.seeds[0] for game in teams.game.games]
-    assert first == ([None, None] if seed is None else environment_seeds(seed, 2, worker))
+    assert first == ([None] * count if seed is None else environment_seeds(seed, count, worker))
     assert {own for game in teams.game.games for own in game.seeds[1:]} == {None}
 
 

@@ -85,8 +85,8 @@ class Player:
         self.name = str(config.env)
         self._explore, self._seed, self._several = explore, seed, config.is_multi_agent
         self._vector = _made(config, render)
-        envs = getattr(self._vector, "envs", None)
-        self.env = envs[0] if envs else OneOfVector(self._vector)
+        first = next(iter(getattr(self._vector, "envs", ())), None)
+        self.env: Any = first if isinstance(first, gym.Env) else OneOfVector(self._vector)
         if render and self.env.render_mode != "rgb_array":
             self.close()
             raise _no_frames(self.name, f"render_mode {self.env.render_mode!r}")
@@ -117,7 +117,7 @@ class Player:
         while not (terminated or truncated):
             action, state = self.policy.act(obs, state, explore=self._explore, reward=reward, info=info)
             obs, reward, terminated, truncated, info = self.env.step(action)
-            rewards.append(float(reward))
+            rewards.append(float(np.sum(reward)))
             show_frame()
         return Episode(sum(rewards), len(rewards), bool(terminated))
 
@@ -129,7 +129,7 @@ class Player:
         rewards: list[float] = []
         while True:
             (obs,), (by_agent,), (terminateds,), (truncateds,), (infos,) = self._vector.step([actions])
-            rewards.append(float(sum(by_agent.values())))
+            rewards.append(float(np.sum([*by_agent.values()])))  # of vectors, over all objectives
             show_frame()
             ended = {"terminateds": terminateds, "truncateds": truncateds}
             actions, state = self.policy.act(obs, state, explore=self._explore, rewards=by_agent, infos=infos, **ended)

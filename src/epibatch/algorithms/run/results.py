@@ -58,7 +58,7 @@ def videos_in(results: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in results.items():
         if isinstance(value, Mapping):
             videos.update(videos_in(value, f"{prefix}{key}/"))
-        elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 4 and value.shape[3] == 3:
+        elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.shape[3:] == (3,) and len(value):
             videos[f"{prefix}{key}"] = value
     return videos
 

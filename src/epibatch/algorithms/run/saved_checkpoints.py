@@ -19,7 +19,7 @@ CHECKPOINTS = "checkpoints"
 
 _NUMBERED = re.compile(r"(?P<name>0\d{5}|[1-9]\d{5,})|\.(?P<replaced>0\d{5}|[1-9]\d{5,})\.previous", re.ASCII)
 _OURS = re.compile(
-    r"config\.yaml|metrics\.(jsonl|csv)|warnings\.log|learning_curve\.png|tensorboard|(wandb|mlflow)\.id|\.lock|checkpoints(/\.?\d{6,}(\.previous)?(/.*)?)?",
+    r"config\.yaml|metrics\.(jsonl|csv)|warnings\.log|learning_curve\.png|tensorboard|videos|(wandb|mlflow)\.id|\.lock|checkpoints(/\.?\d{6,}(\.previous)?(/.*)?)?",
     re.ASCII | re.DOTALL,
 )
 """The entries of a run's folder that epibatch opens, writes or removes."""
