@@ -429,6 +429,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         if isinstance(mask, Mapping):
             agents, where = self.env.possible_agents, f"{type(self).__name__}.reset"
             mask, alone = masks_of_agents(mask, agents, self.num_envs, where)
+            self.env.check_resets_of_agents(alone)
         begins = self._running is Running.NONE
         super().reset(mask=mask, explore=explore)
         if alone and not begins:

@@ -25,7 +25,7 @@ from epibatch.core.errors import (
 from epibatch.core.metrics import WEIGHTS_SEQ_NO
 from epibatch.core.rl_module.module_facts import is_stateful
 from epibatch.core.runtime import evaluation_mode, usable_device
-from epibatch.core.spaces import get_base_struct_from_space
+from epibatch.core.spaces import agents_axis_advice, get_base_struct_from_space
 from epibatch.core.structs import (
     convert_to_numpy,
     flatten,
@@ -407,7 +407,8 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
                     expected=f"observations with shape {[count, *shape]}" + (part and f" in part {part}"),
                     found=f"shape {list(found[part])}" if part in found else f"only {', '.join(found) or 'one part'}",
                     do="return the parts and shapes of single_observation_space, with a row for each environment"
-                    + adapter_advice(self.env),
+                    + adapter_advice(self.env)
+                    + agents_axis_advice(found.get(part, ())[1:], shape),
                 )
         obs = convert_to_torch_tensor(observations, self.device)
         self._types = self._types or map_struct(lambda leaf: leaf.dtype, obs)

@@ -9,7 +9,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, EpisodeError, SpaceError
-from epibatch.core.spaces import exact_fill_value, get_base_struct_from_space
+from epibatch.core.spaces import agents_axis_advice, exact_fill_value, get_base_struct_from_space
 from epibatch.core.structs import Form, flatten, flatten_like, map_struct, paths_of, unflatten
 
 from .arrays import as_value, owned
@@ -168,7 +168,8 @@ def _fitting(path: str, leaf: Any, space: Any, axes: int) -> Any:
             f"vector step, column 'obs'{path}",
             expected=f"shape {space.shape} per environment, as the observation space says",
             found=f"{array.shape[axes:]} per environment",
-            do="correct the environment's observations, or its single_observation_space",
+            do="correct the environment's observations, or its single_observation_space"
+            + (agents_axis_advice(array.shape[axes:], space.shape) if axes == 1 else ""),
         )
     if array.dtype == space.dtype:
         return leaf

@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector.utils import concatenate, create_empty_array
 
-from epibatch.core.errors import ConfigError, EnvironmentContractError, RunnerError, nearest
+from epibatch.core.errors import ConfigError, EnvironmentContractError, RunnerError, SpaceError, nearest
 from epibatch.core.structs import flatten, map_struct
 
 from ...episodes.env_infos import ENV_INFOS, env_infos
@@ -53,7 +53,7 @@ class AgentBatches:
         self._count, self._mode = int(env.num_envs), autoreset_mode(env)
         self.agents, self._has_axis, spaces = _agents_and_spaces(env, self._where)
         self._reward_axes = 1 + len(reward_shape(env))
-        self._action_spaces, self._device = spaces[1], None
+        self._space, self._action_spaces, self._device = spaces[0][self.agents[0]], spaces[1], None
         drawn = {agent: copy.deepcopy(space) for agent, space in spaces[1].items()}
         for space in drawn.values():
             space.seed(0)
@@ -69,6 +69,7 @@ class AgentBatches:
         Raises:
             RunnerError: a call of some environments only, which this one cannot do.
             EnvironmentContractError: values of another shape, or of an agent that there is not.
+            SpaceError: a space of one agent that has an axis of all.
         """
         kinds = {call[0] for call in calls.values()}
         if not calls:
@@ -77,7 +78,6 @@ class AgentBatches:
             if "get" in kinds:
                 _, name, arguments, keywords = next(iter(calls.values()))
                 return dict.fromkeys(calls, attribute_of(self.env, name, arguments, keywords)), {}
-            self._check_some("reset of single agents", "reset_agents" not in kinds)
             return (self._step(calls) if "step" in kinds else self._reset(calls)), {}
         except Exception as error:
             mark_environment(error)
@@ -102,6 +102,14 @@ class AgentBatches:
             mask[list(calls)] = True
             options = {**(options or {}), "reset_mask": mask}
         observations, infos = self._arrays("reset", self.env.reset(seed=seed, options=options))
+        shape, axes = self._space.shape or (), getattr(observations, "shape", ())
+        if self._has_axis and shape and axes == (self._count, *shape):
+            raise SpaceError(
+                f"{self._where}, single_observation_space",
+                expected=f"the space of one of the agents {self.agents}, without their axis",
+                found=f"shape {list(shape)}, and observations of all with shape {list(axes)}",
+                do=f"set it to one of shape {list(shape[1:])}; so too single_action_space",
+            )
         self._alive[list(calls)], self._waits = True, np.zeros(self._count, np.bool_)
         rows, info_rows = self._rows("observations", observations), self._infos(infos)
         return {env: (rows[env], info_rows[env]) for env in calls}
@@ -301,7 +309,7 @@ class AgentBatches:
                 f"{self._where}, {call}",
                 expected="a call of all of them; with autoreset mode 'disabled' some can be reset",
                 found=f"a vector environment with autoreset mode {self._mode!r}",
-                do="reset or step all of them, or use gym_env_vectorize_mode='sync'",
+                do="reset or step all of them; or make single environments, of MultiAgentEnv, in mode 'sync'",
             )
 
     def _misfit(self, what: str, expected: str, found: str, do: str) -> EnvironmentContractError:

@@ -21,7 +21,7 @@ from epibatch.core.errors import (
 from epibatch.core.plain import key_text, plain_key
 from epibatch.core.ragged import is_padded, is_ragged, ragged_space
 from epibatch.core.registered_spaces import encoded_space
-from epibatch.core.spaces import encoding_advice, get_base_struct_from_space
+from epibatch.core.spaces import AGENTS_ADVICE, encoding_advice, get_base_struct_from_space
 from epibatch.core.structs import flatten, flatten_like, paths_of
 
 from .multi_agent_base import MultiAgentEnv
@@ -88,7 +88,10 @@ def check_single_env(env: Any, maker: Any) -> Any:
         raise several_envs_error(made_by, f"the vector environment {type(env).__name__}")
     if not isinstance(env, gym.Env):
         raise ConfigError(
-            where, expected="a gymnasium.Env", found=_found(env), do="return the environment that was made"
+            where,
+            expected="a gymnasium.Env",
+            found=_found(env),
+            do="return the environment that was made" + adapter_advice(env),
         )
     if hasattr(env.unwrapped, "get_observation_space"):
         raise several_agents_error(made_by, type(env.unwrapped).__name__)
@@ -162,7 +165,10 @@ def _check_made(env: Any, num_envs: int, expected: Any) -> None:
     where = f"vector environment {type(env.unwrapped).__name__}"
     missing = [name for name in _ATTRIBUTES if getattr(env, name, None) is None]
     if missing:
-        raise ConfigError(where, expected=", ".join(_ATTRIBUTES), found=f"no {', '.join(missing)}", do="set them")
+        agents = list(getattr(env, "possible_agents", None) or ())
+        found = f"no {', '.join(missing)}" + (f", and possible_agents = {agents}" if agents else "")
+        do = f"for one agent set them; with several {AGENTS_ADVICE}" if agents else "set them"
+        raise ConfigError(where, expected=", ".join(_ATTRIBUTES), found=found, do=do)
     if env.num_envs != num_envs:
         raise ConfigError(
             where,
@@ -244,7 +250,13 @@ def _found(value: Any) -> str:
 
 
 def adapter_advice(env: Any) -> str:
-    """Return the advice to use an adapter, for an environment that may be made for rsl_rl."""
+    """Return the advice to use an adapter, for a `StatelessEnv` and one that may be made for rsl_rl."""
+    if hasattr(env, "as_env") and hasattr(env, "as_vector"):
+        name = type(env).__name__
+        return (
+            f"; of a StatelessEnv, env=lambda num_envs: {name}(...).as_vector(num_envs) in mode 'vector_entry_point', "
+            f"or env=lambda config: {name}(...).as_env()"
+        )
     made = hasattr(env, "get_observations")
     return "; of an environment made for rsl_rl return epibatch.interop.rsl_rl.as_vector_env(env)" if made else ""
 

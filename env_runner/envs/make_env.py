@@ -510,8 +510,9 @@ def makes_vector_env(env: Any) -> bool:
     creator = None if env is None else _creator_of(env)
     if creator is None:
         return False
-    is_class = isinstance(creator, type) and issubclass(creator, gym.vector.VectorEnv)
-    return is_class or next(iter(inspect.signature(creator).parameters), None) == "num_envs"
+    if isinstance(creator, type) and issubclass(creator, (gym.vector.VectorEnv, gym.Env)):
+        return issubclass(creator, gym.vector.VectorEnv)
+    return next(iter(inspect.signature(creator).parameters), None) == "num_envs"
 
 
 def make_any_env(env: Any, env_config: dict[str, Any] | None = None) -> Any:

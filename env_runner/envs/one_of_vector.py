@@ -23,7 +23,6 @@ class OneOfVector(gym.Env[Any, Any]):
     def __init__(self, vector: Any) -> None:
         self.vector, self.render_mode, self.metadata = vector, vector.render_mode, vector.metadata
         self.observation_space, self.action_space = vector.single_observation_space, vector.single_action_space
-        self.render = vector.render  # type: ignore[method-assign]
         self._device: Any = None  # of its tensors, if it gives some
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -40,6 +39,13 @@ class OneOfVector(gym.Env[Any, Any]):
         observations, rewards, terminateds, truncateds, _ = self.vector.step(actions)
         (reward,), (terminated,), (truncated,) = map(to_arrays, (rewards, terminateds, truncateds))
         return self._row(observations), float(reward), bool(terminated), bool(truncated), {}
+
+    def render(self) -> Any:
+        """Return the vector environment's image, which may be in a tuple of one."""
+        image = self.vector.render()
+        while isinstance(image, (list, tuple)) and len(image) == 1:
+            (image,) = image
+        return image
 
     def close(self) -> None:
         """Close the vector environment."""

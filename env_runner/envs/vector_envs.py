@@ -26,6 +26,7 @@ from gymnasium.vector.utils import (
 from epibatch.core.errors import (
     ConfigError,
     EpibatchWarning,
+    NotAvailableError,
     RunnerError,
     SpaceError,
     UnknownNameError,
@@ -1024,6 +1025,7 @@ class VectorMultiAgentEnv:
 
         Raises:
             UnknownNameError: a mask of an agent that does not exist.
+            NotAvailableError: a mask of single agents, which the environments cannot reset.
             RunnerError: closed environments, a seed or index too many or too few, a mask of another type or shape.
         """
         observations, infos, failures = self.try_reset(seed=seed, options=options, indices=indices, mask=mask)
@@ -1047,6 +1049,7 @@ class VectorMultiAgentEnv:
         alone: dict[int, list[Any]] = {}
         if isinstance(mask, Mapping):
             mask, alone = masks_of_agents(mask, self.possible_agents, self.num_envs, f"{self.name}, reset()")
+            self.check_resets_of_agents(alone)
         chosen = listed if mask is None else self._chosen(mask, "reset()")
         seeds = self._seeds(seed)
         calls = {index: ("reset_agents", agents) for index, agents in alone.items()}
@@ -1056,6 +1059,25 @@ class VectorMultiAgentEnv:
             self.ended[index], self._counts[index] = index in failures, 0
         rows = [answers.get(index, ({}, {})) for index in listed]
         return [row[0] for row in rows], [row[1] for row in rows], failures
+
+    def check_resets_of_agents(self, agents: Mapping[int, Sequence[Any]]) -> None:
+        """Check that single agents can be reset: those of a vector environment cannot.
+
+        Args:
+            agents: The agents to reset, by environment.
+
+        Raises:
+            NotAvailableError: there are some, and they cannot.
+        """
+        if agents and isinstance(self._envs, AgentBatches):
+            raise NotAvailableError(
+                f"{self.name}, reset of single agents",
+                expected="single environments of MultiAgentEnv, with the method reset_agents",
+                found=f"agents {next(iter(agents.values()))} of one vector environment, whose reset takes whole "
+                "environments",
+                do="reset all environments with mask=None, or some with a mask for '__all__' (mode 'disabled' only); "
+                "or make single environments that define reset_agents, in mode 'sync' or 'async'",
+            )
 
     def restart(self, index: int, seed: int | None) -> tuple[dict[Any, Any], dict[Any, Any]]:
         """Replace an environment by a new one, and reset that; return its observations and infos by agent.

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from epibatch import Policy
@@ -19,7 +20,7 @@ from epibatch.cli import app
 from epibatch.core.errors import CheckpointError, ConfigError, NotAvailableError, RunnerError, UnknownNameError
 from epibatch.core.registry import register_env
 from epibatch.core.video import VideoWriter
-from epibatch.env_runner import MultiAgentEnv, environment_seeds
+from epibatch.env_runner import MultiAgentEnv, TensorEnvRunner, environment_seeds
 from fixture_configs import cart_pole, same_weights
 
 
@@ -57,7 +58,7 @@ class Picky(Lamp):
 
 @pytest.fixture(scope="module", autouse=True)
 def registered():
-    for each in (Lamp, Blind, Picky, Leavers, TupleLeavers, ManyLeavers):
+    for each in (Lamp, Blind, Picky, Leavers, TupleLeavers, ManyLeavers, Squad, Lamps):
         register_env(each.__name__, each)
 
 
@@ -197,6 +198,76 @@ def test_episodes_end_as_in_training(built, tmp_path, env, settings, length, end
     assert [row[2:] for row in rows_of(command(tmp_path / "saved", "--episodes", 2).output)[:2]] == [
         [str(length), ended]
     ] * 2
+
+
+class Squad(gym.vector.VectorEnv):
+    """Two agents along axis 1, of which the first ends after three steps, and the other after five."""
+
+    possible_agents = ("a", "b")
+    single_observation_space, single_action_space = Lamp.observation_space, Lamp.action_space
+    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
+
+    def __init__(self, num_envs, render_mode=None):
+        self.num_envs, self.render_mode = num_envs, render_mode
+
+    def look(self):
+        return np.full((self.num_envs, 2, 2), self._t / 5, np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        self._t = 0
+        return self.look(), {}
+
+    def step(self, actions):
+        self._t += 1
+        last, t = self.look(), self._t
+        ends = np.zeros((2, self.num_envs, 2), bool)
+        ends[0, :, 0], ends[1, :, 1] = t >= 3, t >= 5
+        if t == 5:
+            self._t = 0
+        return self.look(), np.full((self.num_envs, 2), [t, 10.0 * t]), *ends, {"final_obs": last}
+
+    def render(self):
+        return (np.full((32, 48, 3), 40 * self._t, np.uint8),) * self.num_envs
+
+
+class Lamps(gym.vector.VectorEnv):
+    """Lamps of tensors, which are truncated after four steps."""
+
+    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
+
+    def __init__(self, num_envs):
+        self.num_envs = num_envs
+        self.single_observation_space, self.single_action_space = Lamp.observation_space, Lamp.action_space
+        self.observation_space = gym.vector.utils.batch_space(Lamp.observation_space, num_envs)
+        self.action_space = gym.vector.utils.batch_space(Lamp.action_space, num_envs)
+
+    def reset(self, *, seed=None, options=None):
+        self._t = 0
+        return torch.zeros(self.num_envs, 2), {}
+
+    def step(self, actions):
+        self._t = self._t % 4 + 1
+        obs, no = torch.zeros(self.num_envs, 2), torch.zeros(self.num_envs, dtype=torch.bool)
+        return obs, torch.full((self.num_envs,), float(self._t)), no, no | (self._t == 4), {"final_obs": obs}
+
+
+def test_agents_along_an_axis(built, tmp_path, read_video):
+    config = cart_pole("Squad").env_runners(num_envs_per_env_runner=4, gym_env_vectorize_mode="vector_entry_point")
+    built(config.multi_agent(policies=["p"], policy_mapping_fn={"*": "p"})).save_to_path(tmp_path / "saved")
+    result = command(tmp_path / "saved", "--episodes", 2, "--video", tmp_path / "out.mp4")
+    assert result.exit_code == 0, result.output
+    total = sum(range(1, 4)) + 10 * sum(range(1, 6))
+    assert rows_of(result.output)[:2] == [[str(i), f"{total}.00", "5", "terminated"] for i in (1, 2)]
+    assert "12 frames" in result.output
+
+
+@pytest.mark.parametrize("mode", ["sync", "vector_entry_point"])
+def test_an_environment_of_tensors_with_and_without_its_mode(built, tmp_path, mode):
+    config = cart_pole("Lamps").env_runners(env_runner_cls=TensorEnvRunner, gym_env_vectorize_mode=mode)
+    built(config).save_to_path(tmp_path / "saved")
+    result = command(tmp_path / "saved", "--episodes", 1)
+    assert result.exit_code == 0, result.output
+    assert rows_of(result.output)[0] == ["1", "10.00", "4", "truncated"]
 
 
 def test_other_checkpoints(run, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from epibatch.algorithms.ppo import PPOConfig
-from epibatch.core.errors import EnvironmentContractError, RunnerArgumentError
+from epibatch.core.errors import ConfigError, EnvironmentContractError, RunnerArgumentError
 from epibatch.env_runner import LearnedEnv, SingleAgentEnvRunner, StatelessEnv, StatelessVectorEnv, TensorEnvRunner
 from epibatch.learner import RolloutStorage
 from epibatch.testing import SpokenWords, StatelessPendulum, TicTacToe, check_env
@@ -225,6 +225,17 @@ def test_wrong_models_and_modes_are_named():
         env.step(torch.zeros(1, 4), torch.zeros(1, 2))
     with pytest.raises(EnvironmentContractError, match="SAME_STEP or DISABLED"):
         StatelessVectorEnv(Counter(), 2, autoreset_mode=gym.vector.AutoresetMode.NEXT_STEP)
+
+
+@pytest.mark.parametrize("kind", [SingleAgentEnvRunner, TensorEnvRunner])
+@pytest.mark.parametrize("mode", ["sync", "vector_entry_point"])
+def test_as_the_env_of_a_config_the_error_names_both_conversions(kind, mode):
+    both = r"Counter\(\.\.\.\)\.as_vector\(num_envs[\s\S]*\.as_env\("
+    config = PPOConfig().environment(Counter).env_runners(gym_env_vectorize_mode=mode)
+    with pytest.raises(ConfigError, match=both):
+        kind(config=config)
+    with pytest.raises(ConfigError, match=both):
+        PPOConfig().environment(Counter())
 
 
 def test_tictactoe_by_all_lines():

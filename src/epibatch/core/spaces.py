@@ -91,6 +91,28 @@ def encoding_advice(space: gym.Space[Any]) -> str:
     return f"{advice} (gymnasium.wrappers.TransformObservation)"
 
 
+AGENTS_ADVICE = (
+    "name the modules that decide for them: .multi_agent(policies=[...], policy_mapping_fn=...); or let env return "
+    "epibatch.env_runner.AgentsAsEnvs(vector_env, num_agents), if one decides for all"
+)
+"""About a vector environment of several agents in place of one, for messages."""
+
+
+def agents_axis_advice(actual: Any, expected: Any) -> str:
+    """Return the advice about an axis of agents before the axes of a space, for messages; "" if there is no such axis.
+
+    Args:
+        actual: The shape of an observation of one environment.
+        expected: The shape of its space.
+
+    Examples:
+        >>> agents_axis_advice((2, 3), (3,)).partition(",")[0], agents_axis_advice((3,), (2, 3))
+        ('; if axis 1 is of agents', '')
+    """
+    has_axis = len(actual) == len(expected) + 1 and tuple(actual[1:]) == tuple(expected)
+    return f"; if axis 1 is of agents, {AGENTS_ADVICE}" if has_axis else ""
+
+
 def get_base_struct_from_space(space: Any) -> Any:
     """The nested dict and tuple of spaces that a Dict or Tuple space stands for; other spaces are leaves.
 

@@ -11,8 +11,21 @@ from gymnasium.vector import AutoresetMode
 
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors.images import VideoRecorder
-from epibatch.core.errors import ConfigError, EnvironmentContractError, EpibatchError, RunnerError
-from epibatch.env_runner import MultiAgentEnv, MultiAgentEnvRunner, VectorMultiAgentEnv
+from epibatch.core.errors import (
+    ConfigError,
+    EnvironmentContractError,
+    EpibatchError,
+    NotAvailableError,
+    RunnerError,
+    SpaceError,
+)
+from epibatch.env_runner import (
+    MultiAgentEnv,
+    MultiAgentEnvRunner,
+    SingleAgentEnvRunner,
+    TensorEnvRunner,
+    VectorMultiAgentEnv,
+)
 
 AGENTS = ["red", "blue"]
 SEEN, ACTS = Box(-99.0, 99.0, (4,), np.float32), Discrete(3, start=1)
@@ -273,6 +286,20 @@ def test_other_modes_refuse_to_reset_some(mode):
     runner.stop()
 
 
+def test_single_agents_of_a_vector_environment_are_not_reset():
+    """Not before the first sample either; the error changes nothing."""
+    runner = pairs()
+    for t in (1, 2):
+        with pytest.raises(NotAvailableError, match=r"(?s)reset of single agents.*'red'.*'__all__'.*reset_agents"):
+            runner.reset(mask={"red": [True, False, False]})
+        assert [chunk.env_t for chunk in runner.step()] == [t] * 3
+    with pytest.raises(NotAvailableError, match="reset_agents"):
+        runner.env.reset(mask={"red": [True, False, False]})
+    runner.reset(mask={"__all__": [False, True, False], "blue": [False, True, False]})
+    assert [chunk.env_t for chunk in runner.step()] == [3, 1, 3]
+    runner.stop()
+
+
 MANY = np.zeros((3, 3, 4), np.float32)
 
 
@@ -298,6 +325,49 @@ def test_values_of_another_shape_are_named(wrong, parts):
     text = f"{type(caught.value).__name__} {caught.value}"
     assert all(part in text for part in parts), text
     runner.stop()
+
+
+def test_a_single_space_with_the_axis_of_agents_is_named():
+    class Whole(Pairs):
+        single_observation_space = Box(-99.0, 99.0, (2, 4))
+
+    runner = runner_of(lambda num_envs: Whole(num_envs), gym_env_vectorize_mode="vector_entry_point")
+    with pytest.raises(
+        SpaceError, match=r"(?s)single_observation_space\n.*without their axis.*set it to one of shape \[4\]"
+    ):
+        runner.sample(num_timesteps=6)
+    runner.stop()
+
+
+class Spaced(Pairs):
+    """Has the spaces of N environments, too."""
+
+    single_action_space = ACTS
+
+    def __init__(self, num_envs, kind=np.asarray):
+        super().__init__(num_envs)
+        self.observation_space, self.action_space = (
+            gym.vector.utils.batch_space(space, num_envs) for space in (SEEN, ACTS)
+        )
+        self.metadata, self.kind = {"autoreset_mode": AutoresetMode.SAME_STEP}, kind
+
+    def look(self):
+        return self.kind(super().look())
+
+
+@pytest.mark.parametrize(
+    ("runner", "make", "found"),
+    [
+        (SingleAgentEnvRunner, lambda num_envs: Pairs(num_envs), r"possible_agents = \['red', 'blue'\]"),
+        (SingleAgentEnvRunner, lambda num_envs: Spaced(num_envs), r"\(2, 4\) per environment"),
+        (TensorEnvRunner, lambda num_envs: Spaced(num_envs, torch.as_tensor), r"shape \[3, 2, 4\]"),
+    ],
+)
+def test_without_policies_the_error_names_both_ways_for_several_agents(runner, make, found):
+    config = PPOConfig().environment(make).env_runners(num_envs_per_env_runner=3)
+    config.env_runners(gym_env_vectorize_mode="vector_entry_point")
+    with pytest.raises(EpibatchError, match=rf"(?s)found: +.*{found}.*\.multi_agent\(.*AgentsAsEnvs\("):
+        runner(config=config).sample(num_timesteps=6)
 
 
 def test_an_unknown_agent_is_named():

@@ -60,6 +60,7 @@ from epibatch.core.space_dicts import space_from_dict
 from ...connectors.views.view import as_views
 from ...env_runner.callbacks import callback_problem
 from ...env_runner.env_runner import EnvRunner
+from ...env_runner.envs.env_checks import adapter_advice
 from ...env_runner.envs.make_env import wrapper_problem
 from ...episodes import MultiAgentEpisode, SingleAgentEpisode
 from ...learner.settings import OptimizerSettings, PPOSettings, loss_problem
@@ -98,7 +99,8 @@ def _environment(value: Any, info: ValidationInfo) -> Any:
     if isinstance(value, (gym.Env, gym.vector.VectorEnv)):
         raise ValueError("expected an environment's name, class or factory, so that several can be made")
     if not (value is None or (isinstance(value, str) and value) or callable(value)):
-        raise ValueError("expected an environment's name, its class, or a function of env_config")
+        advice = adapter_advice(value)
+        raise ValueError(f"expected an environment's name, its class, or a function of env_config{advice}")
     _check_env_import(value, (), info)
     return value
 

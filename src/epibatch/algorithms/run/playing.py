@@ -25,7 +25,7 @@ from epibatch.core.errors import (
 )
 from epibatch.core.video import VideoWriter
 
-from ...env_runner.envs.make_env import make_vector_env, make_vector_multi_agent_env, wrappers_of
+from ...env_runner.envs.make_env import make_vector_env, make_vector_multi_agent_env, makes_vector_env, wrappers_of
 from ...env_runner.envs.one_of_vector import OneOfVector
 from ...env_runner.envs.reset_seeds import environment_seeds
 from ..checkpoint import PLAYING, config_from_checkpoint, read_checkpoint
@@ -85,7 +85,8 @@ class Player:
         self.name = str(config.env)
         self._explore, self._seed, self._several = explore, seed, config.is_multi_agent
         self._vector = _made(config, render)
-        self.env = self._vector.envs[0] if hasattr(self._vector, "envs") else OneOfVector(self._vector)
+        first = next(iter(getattr(self._vector, "envs", ())), None)
+        self.env: Any = first if isinstance(first, gym.Env) else OneOfVector(self._vector)
         if render and self.env.render_mode != "rgb_array":
             self.close()
             raise _no_frames(self.name, f"render_mode {self.env.render_mode!r}")
@@ -158,12 +159,14 @@ def _made(config: Any, render: bool) -> Any:
         raise ConfigError("playing", expected="a run in an environment", found="one that learned from data", do=do)
     env_config = {**config.env_config, "render_mode": "rgb_array"} if render else config.env_config
     make: Any = make_vector_env
+    is_vector = config.gym_env_vectorize_mode == "vector_entry_point" and not _is_id(config.env)
     if config.is_multi_agent:
         make = partial(make_vector_multi_agent_env, episode_end=config.episode_end)
-    if config.gym_env_vectorize_mode == "vector_entry_point" and not _is_id(config.env):
-        return make(config.env, 1, "vector_entry_point", env_config, wrappers=wrappers_of(config, "vector_entry_point"))
+    else:
+        is_vector = is_vector or makes_vector_env(config.env)  # TensorEnvRunner takes it without the mode
+    mode = "vector_entry_point" if is_vector else "sync"
     try:
-        return make(config.env, 1, "sync", env_config, wrappers=wrappers_of(config))
+        return make(config.env, 1, mode, env_config, wrappers=wrappers_of(config, mode))
     except Exception as error:
         if render and "render_mode" in str(error):
             raise _no_frames(config.env, f"{type(error).__name__}: {error}") from error
