@@ -135,16 +135,19 @@ class SwingingEvenly(Swinging):
 @pytest.mark.slow
 @pytest.mark.parametrize("network", [{}, {"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 7}], ids=["", "lstm"])
 def test_a_class_in_a_config_trains_and_the_mirror_loss_keeps_the_policy_symmetric(network):
-    last = []
-    for loss in (Swinging, SwingingEvenly):
-        config = PPOConfig().environment("Pendulum-v1").debugging(seed=0).training(loss=loss, desired_kl=0.01)
-        config.training(train_batch_size=256, minibatch_size=64, num_epochs=10, lr=1e-3)
-        algo = config.rl_module(model_config={"fcnet_hiddens": [16], **network}).build_algo()
-        results = [algo.train()["learners"][KEY] for _ in range(4)]
-        assert results[0]["num_rows"] == 256, "mirrored rows do not count as rows"
-        last.append(results[-1]["mirror_loss"])
-        algo.stop()
-    assert last[1] < last[0] / 3
+    ratios = []
+    for seed in range(3):
+        losses = []
+        for loss in (Swinging, SwingingEvenly):
+            config = PPOConfig().environment("Pendulum-v1").debugging(seed=seed).training(loss=loss, desired_kl=0.01)
+            config.training(train_batch_size=256, minibatch_size=64, num_epochs=10, lr=1e-3)
+            algo = config.rl_module(model_config={"fcnet_hiddens": [16], **network}).build_algo()
+            results = algo.train()["learners"][KEY]
+            assert results["num_rows"] == 256, "mirrored rows do not count as rows"
+            losses.append(results["mirror_loss"])
+            algo.stop()
+        ratios.append(losses[1] / losses[0])
+    assert np.median(ratios) < 0.6
 
 
 def test_the_piece_adds_rows_to_train_batches_and_minibatches_draw_from_all():
