@@ -268,7 +268,7 @@ class LearnedEnv(StatelessEnv):
 
     @property
     def device(self) -> Any:
-        """That of the model."""
+        """The device of the model."""
         import torch
 
         return next((parameter.device for parameter in self.model.parameters()), torch.device("cpu"))
