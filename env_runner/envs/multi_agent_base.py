@@ -24,7 +24,8 @@ class MultiAgentEnv(gym.Env[Any, Any]):
 
     `__all__` ends every agent. If one terminates in the step in which the others are truncated, set `__all__` in
     `truncateds` and the agent's own flag in `terminateds`. A number as rewards, or True or False as flags, is the value
-    of all agents. Two names that are equal as text, such as 0 and "0", are an error.
+    of all agents. Two names that are equal as text, such as 0 and "0", are an error. The info
+    `infos["__common__"]` belongs to no agent.
 
     Attributes:
         possible_agents: All agents there can ever be; set once.
