@@ -7,14 +7,14 @@ import pytest
 import write_config_stubs
 import write_error_page
 import write_features
-import write_piece_table
+import write_gallery
 import write_stubs
 
 GENERATED = {
     "stubs of connectors": write_stubs.stubs,
     "stubs of configs": write_config_stubs.stubs,
     "classes of errors": lambda: {write_error_page.PAGE: write_error_page.page()},
-    "table of pieces": lambda: {write_piece_table.PAGE: write_piece_table.page()},
+    "gallery of pieces": write_gallery.files,
     "features": lambda: {write_features.PAGE: write_features.page()},
 }
 
