@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import write_config_stubs
@@ -9,6 +11,7 @@ import write_error_page
 import write_features
 import write_gallery
 import write_stubs
+from epibatch.core.registry import built_in_pieces, piece_class, piece_name
 
 GENERATED = {
     "stubs of connectors": write_stubs.stubs,
@@ -23,3 +26,12 @@ GENERATED = {
 def test_it_is_in_step_with_the_code(name):
     stale = [str(path) for path, text in GENERATED[name]().items() if path.read_text(encoding="utf-8") != text]
     assert stale == [], "run `make generated` and commit what it writes"
+
+
+def test_every_built_in_piece_has_an_entry_with_a_picture_or_words():
+    entries = re.split(r"^### (\w+)$", write_gallery.PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    assert sorted(entries[::2]) == sorted({piece_name(piece_class(name)) for name in built_in_pieces()})
+    without = {name for name, text in zip(entries[::2], entries[1::2]) if f"](gallery/{name}.svg)" not in text}
+    assert without == {"check_finite", "video_recorder"}
+    pictures = {path.stem for path in write_gallery.PICTURES.iterdir()}
+    assert pictures == {"legend", *entries[::2]} - without
