@@ -136,7 +136,7 @@ def ppo_breakout(seed: int) -> BaseAlgorithm:
 def dqn_breakout(seed: int) -> BaseAlgorithm:
     """DQN as in breakout_dqn.yaml."""
     policy = {"features_extractor_class": SmallImages, "net_arch": []}
-    explore: dict[str, Any] = {"exploration_fraction": 0.25, "exploration_final_eps": 0.05}
+    explore: dict[str, Any] = {"exploration_fraction": 1 / 3, "exploration_final_eps": 0.05}
     sizes: dict[str, Any] = {"buffer_size": 100_000, "learning_starts": 5000, "batch_size": 32, "train_freq": 4}
     made, rest = make_vec_env(breakout, 1, seed=seed), {"target_update_interval": 1000, "stats_window_size": 20}
     return DQN("MlpPolicy", made, 2.5e-4, seed=seed, policy_kwargs=policy, **explore, **sizes, **rest)
