@@ -7,6 +7,7 @@ import pytest
 import write_config_stubs
 import write_error_page
 import write_features
+import write_notebooks
 import write_piece_table
 import write_stubs
 
@@ -16,6 +17,7 @@ GENERATED = {
     "classes of errors": lambda: {write_error_page.PAGE: write_error_page.page()},
     "table of pieces": lambda: {write_piece_table.PAGE: write_piece_table.page()},
     "features": lambda: {write_features.PAGE: write_features.page()},
+    "notebooks": write_notebooks.pages,
 }
 
 
