@@ -50,8 +50,8 @@ def test_links_lead_from_the_folder_of_the_notebooks(path):
 @each_notebook
 def test_cells_print_what_they_show(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    module = types.ModuleType("notebook")
-    monkeypatch.setitem(sys.modules, "notebook", module)  # dataclasses look their module up
+    module = types.ModuleType("docs_page")  # as for the pages, which register the same names
+    monkeypatch.setitem(sys.modules, "docs_page", module)  # dataclasses look their module up
     code = [cell for cell in cells_of(path) if cell["cell_type"] == "code"]
     for cell in code:
         printed = io.StringIO()
