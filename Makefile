@@ -111,10 +111,10 @@ scale: $(RAY_READY) ## sample with 1 to 32 processes, and write docs/internals/s
 kills: $(RAY_READY) ## kill processes that sample and learn at random times, and check what learners get, some 20 minutes (ARGS="--algorithm appo")
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.kills $(ARGS)
 
-generated: $(READY) ## write what is made of code: stubs, docs/piece-table.md, docs/internals/features.md, docs/notebooks, a part of docs/errors.md
+generated: $(READY) ## write what is made of code: stubs, docs/gallery.md with its pictures, docs/internals/features.md, docs/notebooks, a part of docs/errors.md
 	$(BIN)/python tests/house/write_stubs.py
 	$(BIN)/python tests/house/write_config_stubs.py
-	$(BIN)/python tests/house/write_piece_table.py
+	$(BIN)/python tests/house/write_gallery.py
 	$(BIN)/python tests/house/write_features.py
 	$(BIN)/python tests/house/write_error_page.py
 	$(BIN)/python tests/house/write_notebooks.py

@@ -48,7 +48,10 @@ class Callbacks:
 
     Each environment runner and the algorithm make an object of the class, without arguments. Methods are called
     with keywords only; keep `**kwargs` for those that may be added. Values logged to `metrics_logger` are in the
-    results of the iteration: a runner's under `env_runners`, the algorithm's at the top level.
+    results of the iteration: a runner's under `env_runners`, the algorithm's at the top level. Those logged in
+    `on_train_result` are in the results of the next iteration. Of several callbacks these methods run first, then the
+    functions in their order. If one raises, the error keeps its class, and names callback and episode; the next
+    `sample()` returns the episodes that had ended.
 
     Raises:
         ConfigError: a subclass has a method `on_...` that nothing would ever call.

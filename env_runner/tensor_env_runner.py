@@ -106,6 +106,10 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
     autoreset mode SAME_STEP it needs `infos["final_obs"]` of the environment. Without it the value before the step
     takes its place, and the runner warns once. A storage takes no steps of environments with the mode NEXT_STEP.
 
+    The host waits for the device in each step if the environment returns `final_obs` or has another mode than
+    SAME_STEP, with MeanStdFilter, and for Discrete parts of observations. After a failure call `storage.clear()`: new
+    episodes begin.
+
     Args:
         config: Environment, pipelines and module, as `AlgorithmConfig` has them; None: they are keywords.
         worker_index: Distinguishes the runners of one algorithm; each has a seed of its own.

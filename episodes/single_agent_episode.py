@@ -222,7 +222,8 @@ class SingleAgentEpisode(Episode):
     def lacks_final_obs(self) -> bool:
         """True if the last observation is a placeholder, as the last info has the key `missing_final_obs`.
 
-        The environment gave no terminal observation. Batches have the observation before it in its place.
+        The environment gave no terminal observation. Batches have the observation before it in its place. In a loop of
+        your own, add such an end with any observation and `infos={"missing_final_obs": True}`.
         """
         return mark_placeholders([self.infos])[0]
 

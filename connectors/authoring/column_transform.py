@@ -60,7 +60,9 @@ class ColumnTransform(ParameterPiece, Piece):
 
     Args:
         columns: Name of the column, or names; `obs/camera` is one part of a nested column, `infos/speed` one entry of
-            the info dicts. Default: what the class says.
+            the info dicts. Also `t`, the step's number, `eps_id`, `agent_id`, `module_id`, `agent_index` (the order in
+            which agents appeared) and `env_index` (the environment of a runner of one agent). Default: what the class
+            says.
         to: The column, or part of the observations, that the result becomes, or as many names as there are columns.
             What it is made of stays as it is. Default: the result takes its place.
         **parameters: The parameters of the class.

@@ -26,8 +26,10 @@ from ..columnar_piece import TwoSidedPiece
 class PadRaggedRows(TwoSidedPiece):
     """Makes observations of any number of rows batches: `value`, padded with zeros, and `mask`, True for real rows.
 
-    Put it into both pipelines. Each Sequence in the observation space becomes a Dict of these two; a Graph is a Dict of
-    Sequences. Other parts stay as they are. Episodes keep rows as they came, without padding.
+    Put it into both pipelines. Each Sequence in the observation space becomes a Dict of these two; a Sequence of Dicts
+    is a Dict of Sequences. A Graph is a Dict of the Sequences `nodes`, `edge_links` (two node numbers for each edge)
+    and, if edges have a space, `edges`. Padded links are (0, 0). Other parts stay as they are. Episodes keep rows as
+    they came, without padding.
 
     Without `max_rows` a batch is as long as its longest observation. Then acting and learning pad to different lengths,
     so the module must use the mask. With it all batches have one length, as the default networks need.

@@ -1,4 +1,4 @@
-"""A server of this machine for simulators that ask for actions; docs/external-environments.md has the protocol."""
+"""A server of this machine for simulators that ask for actions; docs/external-protocol.md has the protocol."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ def _described(action: Any, parts: list[bytes]) -> Any:
 
 
 def _misfit(name: str, expected: str, found: str) -> RunnerError:
-    do = "see the protocol in docs/external-environments.md"
+    do = "see the protocol in docs/external-protocol.md"
     return RunnerError(f"message to a runner, {name}", expected=expected, found=found, do=do)
 
 

@@ -19,7 +19,13 @@ class MultiAgentEnv(gym.Env[Any, Any]):
     truncateds and infos. Each of them is a dict from agent to value. Agents with an observation act next; the others
     are absent, wait, or have ended. `terminateds["__all__"]` is required; True means that the environment has ended.
     `truncateds["__all__"]` means the same and may be left out. The environment has also ended when every agent that
-    appeared since the reset has ended. Rewards may come at any time, also for agents that do not observe.
+    appeared since the reset has ended. Rewards may come at any time, also for agents that do not observe. An agent that
+    has ended can come back with a new observation.
+
+    `__all__` ends every agent. If one terminates in the step in which the others are truncated, set `__all__` in
+    `truncateds` and the agent's own flag in `terminateds`. A number as rewards, or True or False as flags, is the value
+    of all agents. Two names that are equal as text, such as 0 and "0", are an error. The info
+    `infos["__common__"]` belongs to no agent.
 
     Attributes:
         possible_agents: All agents there can ever be; set once.

@@ -504,7 +504,9 @@ def _check_same_spaces(envs: Any, index: int, observation_space: Any, action_spa
 class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
     """N environments of one agent in worker processes, with the results of `SyncEnvs`.
 
-    Observations come through shared memory, and the next call overwrites them. Every return value is checked. An
+    Observations come through shared memory, and the next call overwrites them. A reset with a seed also seeds the
+    global generators of `random` and `np.random` in the environment's process. The processes are daemons, so an
+    environment cannot start a `multiprocessing.Process`; it can use `subprocess`. Every return value is checked. An
     environment that fails, hangs past a time limit or loses its process does not affect those in other processes.
 
     `step` waits for all environments. `send` starts steps, and `recv` returns those of the environments that have

@@ -26,9 +26,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = sorted((REPOSITORY / "docs").rglob("*.md"))
 LONG = {
     "algorithms", "callbacks", "configuration", "debugging", "environments", "export", "getting-started",
-    "images-and-observations", "inspect", "moving-from-cleanrl", "moving-from-rsl-rl", "moving-from-sb3",
-    "moving-from-torchrl", "multi-agent", "own-loop", "pieces", "profiling", "recorded-data", "replay",
-    "writing-a-module", "writing-a-piece",
+    "images-and-observations", "inspect", "many-environments", "moving-from-cleanrl", "moving-from-rsl-rl",
+    "moving-from-sb3", "moving-from-torchrl", "multi-agent", "other-spaces", "own-loop", "pieces", "profiling",
+    "recorded-data", "replay", "writing-a-module", "writing-a-piece",
 }  # their blocks train or check for seconds  # fmt: skip
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w.-]+\.(?:py|yaml))\n")

@@ -6,7 +6,7 @@ import ast
 
 from site_faults import faults_of
 from sources import REPOSITORY
-from write_site import api_pages, lacking_arguments, lay_out, undocumented_arguments
+from write_site import addresses_of_code, api_pages, lacking_arguments, lay_out, undocumented_arguments
 
 SOUND = '<a href="other.html#there">x</a><img src="p.png" alt="words"><h1 id="here"></h1>'
 PLANTED = {  # one page of a site -> the fault
@@ -20,9 +20,11 @@ PLANTED = {  # one page of a site -> the fault
 
 
 def test_sources_are_sound(tmp_path):
-    assert lay_out(REPOSITORY, tmp_path) + undocumented_arguments() == []
-    assert "[replay buffers](replay.md)" in (tmp_path / "index.md").read_text(encoding="utf-8")
     pages, names = api_pages()
+    assert lay_out(REPOSITORY, tmp_path, addresses_of_code(names)) + undocumented_arguments() == []
+    assert "[replay buffers](replay.md)" in (tmp_path / "index.md").read_text(encoding="utf-8")
+    stacking = "[`FrameStacking`](api/epibatch.connectors.common.html#epibatch.connectors.common.FrameStacking)"
+    assert stacking in (tmp_path / "gallery.md").read_text(encoding="utf-8")
     assert "\n::: epibatch.episodes.SingleAgentEpisode\n" in "".join(pages.values())
     assert names["epibatch.PPOConfig"] == names["epibatch.algorithms.PPOConfig"]
 

@@ -29,7 +29,7 @@ SETTINGS = REPOSITORY / "docs" / "site"
 INDEX = "docs/README.md"
 MANY_METHODS = 20
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
+LINK = re.compile(r"(?:\[`(\w+)`)?(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 ROW = re.compile(r"^\| \[[^\]]+\]\(([\w/.-]+\.md)\) \|")
 ARGUMENT = re.compile(r"^ {4}\*{0,2}(\w+)(?: \([^)]*\))?:", re.MULTILINE)
 
@@ -70,12 +70,13 @@ def place(path: str) -> str:
     return path.removeprefix("docs/") if path.startswith("docs/") or path.endswith(".md") else f"files/{path}"
 
 
-def lay_out(repository: Path, folder: Path) -> list[str]:
+def lay_out(repository: Path, folder: Path, code: Mapping[tuple[str, str], str] | None = None) -> list[str]:
     """Write the listed pages and the files that they link to, with the links of the site; return the faults.
 
     Args:
         repository: The folder with README.md and docs.
         folder: The folder to write to.
+        code: Addresses of public names on the site, by file and name. A link from a name to its file leads there.
     """
     parts = navigation((repository / INDEX).read_text(encoding="utf-8"))
     pages = ["README.md", INDEX, *(page for part in parts.values() for page in listed(part))]
@@ -86,16 +87,19 @@ def lay_out(repository: Path, folder: Path) -> list[str]:
     ]
 
     def moved(page: str, link: re.Match[str]) -> str:
-        before, target, after = link.groups()
+        name, before, target, after = link.groups()
         if "://" in target:
             return link[0]
+        text, here = "" if name is None else f"[`{name}`", os.path.dirname(place(page)) or "."
         path = os.path.normpath(os.path.join(os.path.dirname(page), target))
+        if code and (path, name) in code:
+            return f"{text}{before}{os.path.relpath(code[path, name], here)})"
         is_page = path.endswith(".md")
         if path not in pages if is_page else not (repository / path).is_file():
             faults.append(f"{page}: {target} leads to nothing on the site")
         elif not is_page:
             _copied(repository / path, folder / place(path))
-        return before + os.path.relpath(place(path), os.path.dirname(place(page)) or ".") + after
+        return text + before + os.path.relpath(place(path), here) + after
 
     for page in pages:
         texts = FENCE.split((repository / page).read_text(encoding="utf-8"))
@@ -137,6 +141,20 @@ def api_pages() -> tuple[dict[str, str], dict[str, str]]:
         f"{package}.{name}": homes[_origin(names, package, name)] for package in names for name in names[package]
     }
     return dict(sorted(pages.items())), addresses
+
+
+def addresses_of_code(names: Mapping[str, str]) -> dict[tuple[str, str], str]:
+    """Return the page and anchor of each public name, by its file and the name.
+
+    Args:
+        names: The page and anchor of each public name, by package and name.
+    """
+    tables = {package: public_names(package) for package in _packages()}
+    origins = {f"{package}.{name}": _origin(tables, package, name) for package in tables for name in tables[package]}
+    return {
+        (MODULES[module].relative_to(REPOSITORY).as_posix(), own): names[name]
+        for name, (module, own) in origins.items()
+    }
 
 
 def _count_methods(module: str, name: str) -> int:
@@ -203,8 +221,8 @@ def build(names: Mapping[str, str]) -> list[str]:
 def main() -> int:
     """Build the site; print its faults."""
     shutil.rmtree(SITE, ignore_errors=True)
-    faults = lay_out(REPOSITORY, SITE / "pages") + undocumented_arguments()
     pages, names = api_pages()
+    faults = lay_out(REPOSITORY, SITE / "pages", addresses_of_code(names)) + undocumented_arguments()
     for page, text in pages.items():
         _write(SITE / "pages" / page, text)
     _copied(SETTINGS / "site.css", SITE / "pages" / "site.css")

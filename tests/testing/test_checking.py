@@ -242,7 +242,7 @@ def test_it_prints_as_a_table():
 
 
 SIDES = ("env_to_module", "module_to_env", "learner")
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "contract-kit.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "contract-checks.md"
 
 
 def test_the_page_has_every_check_in_order():

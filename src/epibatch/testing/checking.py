@@ -37,7 +37,7 @@ def check_connector(
     """Check that a piece keeps the contract of `ConnectorV2`, in the pipelines it is made for.
 
     New pieces are inserted where a config inserts a user's piece, or where their declarations allow it. They run on
-    recorded episodes in every form that a pipeline accepts. docs/contract-kit.md lists the checks.
+    recorded episodes in every form that a pipeline accepts. docs/contract-checks.md lists the checks.
 
     Args:
         piece: The class, a function that makes a new piece, or a piece, from which new ones are made.
@@ -141,7 +141,7 @@ def _failed(report: CheckReport) -> PieceCheckError:
         f"check_connector({report.piece})",
         expected="a piece that keeps the contract of ConnectorV2",
         found=f"{len(failed)} of {len(report)} checks failed" + f"\n{report.faults_text()}".replace("\n", "\n    "),
-        do="mend them; docs/contract-kit.md says what each of them is about",
+        do="mend them; docs/contract-checks.md says what each of them is about",
     )
     error.report = report
     return error

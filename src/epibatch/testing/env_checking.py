@@ -86,7 +86,9 @@ def check_env(
 
     Random steps compare every value with the declared spaces: nesting, shapes, types, bounds, NaN, rewards, flags and
     infos. The same seed and actions must lead to the same steps, also beside a second environment. The counterpart of
-    Gymnasium's and RLlib's `check_env` and TorchRL's `check_env_specs`.
+    Gymnasium's and RLlib's `check_env` and TorchRL's `check_env_specs`. Warnings are infinity in a Box without bounds,
+    an observation that a later call overwrites, and a vector environment that resets in the same step without
+    `final_obs`.
 
     Args:
         env: As in a config: a Gymnasium id, an import path `module:Class`, a name given to `register_env`, a class, or

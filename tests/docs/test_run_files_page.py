@@ -1,4 +1,4 @@
-"""docs/run-folder.md lists every file of a run and every key of its results, with the right window."""
+"""docs/run-files.md lists every file of a run and every key of its results, with the right window."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from epibatch.algorithms import PPOConfig, RunFolder, TrainingRun
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "run-folder.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "run-files.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `([^`]+)` \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 KEYS = {
     key: (unit, window) for key, _, unit, window in ROW.findall(PAGE.partition("## Results")[2].partition("\n## ")[0])

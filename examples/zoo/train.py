@@ -1,0 +1,135 @@
+"""Train the zoo: each task with three seeds, beside Stable-Baselines3 where it has the algorithm, and draw the page.
+
+Run it from the repository root. It needs `pip install -r examples/zoo/requirements.txt`:
+
+    python -m examples.zoo.train                          # all that has no curves yet: hours
+    python -m examples.zoo.train hopper_ppo --seeds 1     # one task
+    python -m examples.zoo.train --draw                   # pictures and docs/zoo.md, from the curves that are there
+
+A curve is the mean return of the last episodes, as each library reports it, over environment steps. Curves are rows of
+`curves/TASK.LIBRARY.csv`; `curves/runs.csv` has the processor's seconds of each run, its start included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from examples.zoo.page import CURVES, rows_of, settings_of, write
+
+RUNS = CURVES / "runs.csv"
+BUILD = Path("build/zoo")
+WRITING = Lock()
+
+
+@dataclass(frozen=True)
+class Job:
+    """One seed of one task with one library."""
+
+    task: str
+    library: str
+    seed: int
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of the run."""
+        return int(settings_of(self.task)["stop"]["num_env_steps_sampled_lifetime"])
+
+    @property
+    def curve(self) -> Path:
+        """The file of the task's curves."""
+        return CURVES / f"{self.task}.{self.library}.csv"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its curve is there."""
+        return any(row[0] == str(self.seed) for row in rows_of(self.curve))
+
+    def run(self) -> None:
+        """Train in a process of its own, and add its curve."""
+        folder = BUILD / f"{self.task}.{self.library}.{self.seed}"
+        command = [sys.executable, "-m"]
+        if self.library == "epibatch":
+            command += ["epibatch", "train", f"examples/zoo/{self.task}.yaml", "--run", str(folder)]
+            command += ["--seed", str(self.seed), "--allow-imports"]
+        else:
+            command += ["examples.zoo.peers", self.task, str(self.seed), str(self.steps), f"{folder}.csv"]
+        with Path(f"{folder}.log").open("w") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1"})
+            _, status, usage = os.wait4(process.pid, 0)
+        if os.waitstatus_to_exitcode(status) not in {0, 1}:
+            print(f"{self}: failed, see {folder}.log")
+            return
+        curve = results_of(folder) if self.library == "epibatch" else rows_of(Path(f"{folder}.csv"))
+        seconds = usage.ru_utime + usage.ru_stime
+        with WRITING:
+            add(self.curve, [[self.seed, steps, f"{float(value):.6g}"] for steps, value in curve])
+            add(RUNS, [[self.task, self.library, self.seed, curve[-1][0], f"{seconds:.1f}"]])
+        print(f"{time.strftime('%H:%M')} {self}: {float(curve[-1][1]):.1f} after {curve[-1][0]} steps, {seconds:.0f} s")
+
+
+def add(path: Path, rows: list[list[Any]]) -> None:
+    """Add rows to a CSV file."""
+    with path.open("a", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+
+
+def results_of(folder: Path) -> list[list[str]]:
+    """Return steps and mean return of a run's iterations, about a hundred; without an environment, of evaluations."""
+    with (folder / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    name = "env_runners/episode_return_mean"
+    names = ("num_env_steps_sampled_lifetime", name if name in rows[-1] else f"evaluation/{name}")
+    curve = [[row[name] for name in names] for row in rows if row[names[1]]]
+    kept = curve[:: max(1, len(curve) // 100)]
+    return kept if kept[-1] == curve[-1] else [*kept, curve[-1]]
+
+
+def record(run: str, episodes: int) -> None:
+    """Write the data that a task learns from, unless it is there."""
+    if not (BUILD / "data").exists():
+        told = ["--to", f"{BUILD}/data", "--episodes", str(episodes), "--seed", "0"]
+        subprocess.run([sys.executable, "-m", "epibatch", "record", f"{BUILD}/{run}.epibatch.0", *told], check=True)
+
+
+def main() -> None:
+    """Train what is asked for, then draw."""
+    tasks = settings_of("tasks")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tasks", nargs="*", help="names of tasks.yaml; default: all", default=list(tasks))
+    parser.add_argument("--seeds", type=int, default=3, help="how many")
+    parser.add_argument("--workers", type=int, default=1, help="runs at the same time")
+    parser.add_argument("--draw", action="store_true", help="draw only")
+    options = parser.parse_args()
+    if not options.draw:
+        train(tasks, options)
+    write()
+
+
+def train(tasks: dict[str, Any], options: argparse.Namespace) -> None:
+    """Train what has no curve yet."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    for later in (False, True):
+        jobs = []
+        for name in (name for name in options.tasks if ("data" in tasks[name]) is later):
+            told = tasks[name]
+            if later:
+                record(told["data"]["run"], told["data"]["episodes"])
+            for seed in range(options.seeds):
+                jobs += [Job(task, "epibatch", seed) for task in dict.fromkeys([name, *told.get("beside", {})])]
+                jobs += [Job(name, "sb3", seed)] if "sb3" in told else []
+        with ThreadPoolExecutor(options.workers) as pool:
+            list(pool.map(Job.run, [job for job in dict.fromkeys(jobs) if not job.is_done]))
+
+
+if __name__ == "__main__":
+    main()
