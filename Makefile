@@ -111,12 +111,13 @@ scale: $(RAY_READY) ## sample with 1 to 32 processes, and write docs/internals/s
 kills: $(RAY_READY) ## kill processes that sample and learn at random times, and check what learners get, some 20 minutes (ARGS="--algorithm appo")
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.kills $(ARGS)
 
-generated: $(READY) ## write what is made of code: stubs, docs/gallery.md with its pictures, docs/internals/features.md, a part of docs/errors.md
+generated: $(READY) ## write what is made of code: stubs, docs/gallery.md with its pictures, docs/internals/features.md, docs/notebooks, a part of docs/errors.md
 	$(BIN)/python tests/house/write_stubs.py
 	$(BIN)/python tests/house/write_config_stubs.py
 	$(BIN)/python tests/house/write_gallery.py
 	$(BIN)/python tests/house/write_features.py
 	$(BIN)/python tests/house/write_error_page.py
+	$(BIN)/python tests/house/write_notebooks.py
 
 docs: $(DOCS_READY) ## build the documentation site in build/site/html and check it, about a minute (Python 3.11 or newer)
 	$(BIN)/python tests/house/write_site.py

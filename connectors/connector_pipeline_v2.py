@@ -343,6 +343,11 @@ class ConnectorPipelineV2(ConnectorV2):
         (`walker/obs`). Empty if the pipeline was given no spaces, and for several agents on the way to the
         environment.
 
+        For acting, the episodes have only their reset. For training, each is a chunk from the start of an episode with
+        rewards of 0.5, no infos, and the model outputs `action_logp` and `action_dist_inputs`; a piece that reads
+        another output raises. A module-to-env pipeline starts from drawn actions. A column is missing if its rows have
+        no space (complex numbers, bfloat16), or if their shape or type differs between both runs.
+
         Raises:
             EpibatchError: whatever a piece raises on drawn values, with pipeline and piece named first.
         """

@@ -39,3 +39,9 @@ def test_every_page_is_listed_once():
 def test_links_lead_to_files_and_headings(page):
     assert list(dead_links(page)) == []
     assert re.findall(r"\[[\w./-]+\.md\]\(", without_code(page)) == [], "name the page, not its file"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS.parent).as_posix())
+def test_every_code_block_ends(page):
+    fences = re.findall(r"^```.*$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(fences) % 2 == 0 and {*fences[1::2]} <= {"```"}

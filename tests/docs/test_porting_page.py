@@ -1,4 +1,4 @@
-"""The tables of imports in docs/porting.md are those that `epibatch port` goes by."""
+"""The tables of imports in docs/rllib-names.md are those that `epibatch port` goes by."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from epibatch.porting.rllib_names import MOVED_NAMES, RULES, offered_names
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "porting.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "rllib-names.md"
 IMPORTS = PAGE.read_text(encoding="utf-8").partition("## Imports")[2].partition("\n## ")[0]
 ROW_MAP = [line.strip("|").split(" | ") for line in IMPORTS.splitlines() if line.startswith("| `")]
 PAIRS = [(name, right) for left, right in ROW_MAP for name in re.findall(r"`([^`]+)`", left)]

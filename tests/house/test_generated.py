@@ -10,6 +10,7 @@ import write_config_stubs
 import write_error_page
 import write_features
 import write_gallery
+import write_notebooks
 import write_stubs
 from epibatch.core.registry import built_in_pieces, piece_class, piece_name
 
@@ -19,6 +20,7 @@ GENERATED = {
     "classes of errors": lambda: {write_error_page.PAGE: write_error_page.page()},
     "gallery of pieces": write_gallery.files,
     "features": lambda: {write_features.PAGE: write_features.page()},
+    "notebooks": write_notebooks.pages,
 }
 
 

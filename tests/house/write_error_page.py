@@ -29,7 +29,7 @@ def _section(cls: type) -> str:
     ours = [base.__name__ for base in cls.__bases__ if base in vars(errors).values() and base.__name__[0] != "_"]
     above = [f"[{name}](#{name.lower()})" for name in ours if name not in ("EpibatchError", "EpibatchWarning")]
     above += [f"`{base.__name__}`" for base in cls.__bases__ if base.__module__ == "builtins"]
-    also = f"\n\nInherits {' and '.join(above)}." if above else ""
+    also = f" ({', '.join(above)})" if above else ""
     return f"### {cls.__name__}\n\n{text}{also}\n"
 
 

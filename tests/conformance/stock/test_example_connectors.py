@@ -21,7 +21,7 @@ from oracle.probes import in_lists
 from oracle.teams import SPACES, Team, keywords, teams
 from stock.installed import ported_module, rllib_file
 
-PAGE = Path(__file__).parents[3] / "docs/porting.md"
+PAGE = Path(__file__).parents[3] / "docs/rllib-names.md"
 CLASSES = "examples/connectors/classes"
 FLAT = st.builds(lambda n: gym.spaces.Box(-3.0, 3.0, (n,), np.float32), st.integers(1, 3))
 COUNTED = st.builds(lambda n, high: gym.spaces.Box(0, high, (n,), np.int64), st.integers(1, 2), st.integers(0, 2))
