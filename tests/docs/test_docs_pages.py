@@ -45,3 +45,12 @@ def test_links_lead_to_files_and_headings(page):
 def test_every_code_block_ends(page):
     fences = re.findall(r"^```.*$", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(fences) % 2 == 0 and {*fences[1::2]} <= {"```"}
+
+
+def test_the_readers_way_is_short():
+    index = (DOCS / "README.md").read_text(encoding="utf-8")
+    way, words = index[index.index("## Start") : index.index("## Reference")], 0
+    for name in re.findall(r"^\| \[[^\]]+\]\(([\w./-]+\.md)\)", way, re.MULTILINE):
+        text = (DOCS / name).read_text(encoding="utf-8")
+        words += len(re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL).split())
+    assert 20_000 < words <= 45_000  # code apart; at 250 words a minute, three hours
