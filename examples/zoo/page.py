@@ -85,7 +85,7 @@ def draw(task: str, told: dict[str, Any]) -> None:
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9.5)
     (DOCS / "zoo").mkdir(exist_ok=True)
     figure.savefig(DOCS / "zoo" / f"{task}.svg", metadata={"Date": None})
     plt.close(figure)

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from epibatch.algorithms import Algorithm, BCConfig, BCRule, Policy, PPOConfig
+from epibatch.algorithms import Algorithm, BCConfig, BCRule, MARWILConfig, Policy, PPOConfig
+from epibatch.connectors import ConnectorV2
+from epibatch.connectors.authoring import EpisodeTransform
 from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
 from epibatch.episodes import ChunkTable, MultiAgentEpisode, SingleAgentEpisode
@@ -341,3 +343,38 @@ def test_a_clone_balances_the_pole_as_its_controller_did(seed):
     policy_loss(algo, 10)
     assert algo.evaluate()["env_runners"]["episode_return_mean"] >= 475
     algo.stop()
+
+
+class LessRewards(EpisodeTransform):
+    """Takes 1 off every reward of the episodes themselves."""
+
+    def transform_episode(self, episode):
+        episode.set_rewards(new_data=episode.get_rewards() - 1.0)
+
+
+class Plain(ConnectorV2):
+    """The same as a piece that declares nothing, in the way of RLlib."""
+
+    def __call__(self, *, batch, episodes, **kwargs):
+        for episode in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
+            episode.set_rewards(new_data=np.asarray(episode.get_rewards()) - 1.0)
+        return batch
+
+
+@pytest.mark.parametrize("piece", [LessRewards, Plain])
+def test_pieces_that_change_episodes_leave_the_data_as_it_is(piece):
+    data = [*random_episodes(9, 12, right), episode(np.eye(3, dtype=np.float32), [0, 1, 0])]
+    config = MARWILConfig().offline_data(input_=data, held_out=0.2).training(train_batch_size=200, lr=0.0)
+    seen = []
+
+    class Seen(ConnectorV2):
+        def __call__(self, *, batch, episodes, **kwargs):
+            seen.extend(float(reward) for chunk in episodes for reward in chunk.get_rewards())
+            return batch
+
+    config.learners(learner_connector=lambda obs, act: [piece(), Seen()]).rl_module(model_config={"fcnet_hiddens": [4]})
+    algo = config.debugging(seed=0).build_algo()
+    losses = [algo.train()["offline_evaluation"]["default_policy"]["vf_loss"] for _ in range(3)]
+    algo.stop()
+    assert losses[0] == losses[1] == losses[2] > 0 and {*seen} == {-1.0}
+    assert all((episode.get_rewards() == 0).all() for episode in data)

@@ -14,6 +14,7 @@ from fake_actors import FakeActors
 
 from epibatch.algorithms import DQNConfig, SACConfig
 from epibatch.connectors import ConnectorV2
+from epibatch.connectors.authoring import EpisodeTransform
 from epibatch.core.errors import ConfigError, EpibatchWarning
 from epibatch.env_runner import EnvRunnerGroup
 from epibatch.episodes import SingleAgentEpisode
@@ -303,3 +304,25 @@ def test_outputs_of_the_module_are_kept_from_the_first_step_on(kind):
     logp = [float(episode.get_extra_model_outputs("action_logp")[0]) for episode in source.buffer.sample(40)]
     assert max(logp) <= 0 and min(logp) < -0.1
     group.stop()
+
+
+class LessRewards(EpisodeTransform):
+    """Takes 1 off every reward of what was drawn."""
+
+    def transform_episode(self, episode):
+        episode.set_rewards(new_data=episode.get_rewards() - 1.0)
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_rewards_that_pieces_change_in_episodes_are_summed(n_step):
+    config = small(n_step=n_step, gamma=0.5).environment(CountingEnv)
+    config.learners(learner_connector=lambda obs, act: LessRewards())
+    algo = config.build_algo()
+    rows = {"observations": np.arange(6.0)[:, None], "actions": [0] * 5, "rewards": [2.0] * 5}
+    chunk = SingleAgentEpisode(**rows, terminated=True, len_lookback_buffer=0)
+    connector = algo.learner.connector
+    batch = connector(rl_module=algo.learner.module, batch={}, episodes=[chunk])["default_policy"]
+    algo.stop()
+    steps_left = np.minimum(n_step, 5 - np.arange(5))
+    expected = [sum(0.5**step for step in range(count)) for count in steps_left]
+    np.testing.assert_allclose(np.asarray(batch["rewards"])[:5], expected, rtol=1e-6)

@@ -55,7 +55,7 @@ from .inspecting import inspect_algorithm
 from .other_libraries import ACT
 from .policy import MultiAgentPolicy, Policy, policy_for
 from .policy_spec import PolicySpec, settings_of
-from .recorded_episodes import held_out_episodes, held_out_losses, with_spaces_of_data
+from .recorded_episodes import apart_from_pieces, held_out_episodes, held_out_losses, with_spaces_of_data
 from .run.results import judge
 from .run.saved_checkpoints import read_newest
 from .sources import DrawnSource, ReportingSource, Source, StatefulSource, check_source
@@ -405,6 +405,8 @@ class Algorithm:
         sampled = time.perf_counter()
         self._batches.sample_ahead()
         drawn = self._batches if isinstance(self._batches, DrawnSource) else None
+        if drawn is None and self.config.input_ is not None:
+            episodes = apart_from_pieces(episodes, self.learner.connector)
         num_env_steps = count_steps(episodes) if drawn is None else drawn.num_env_steps
         self._steps_to_learn += num_env_steps
         results: Mapping[str, Any] = {}

@@ -71,6 +71,18 @@ def _at(episodes: Sequence[Any], places: npt.NDArray[np.int64]) -> Sequence[Any]
     return [episodes[place] for place in places.tolist()]
 
 
+def apart_from_pieces(episodes: Sequence[Any], pipeline: Any) -> Sequence[Any]:
+    """Return copies of episodes that are drawn again later, if a piece of the pipeline may change what it gets.
+
+    Args:
+        episodes: Single-agent or multi-agent ones.
+        pipeline: The learner pipeline that they go to.
+    """
+    if any(piece.mutates_episodes or piece.reads is None for piece in pipeline):
+        return [episode.slice(slice(None)) for episode in episodes]
+    return episodes
+
+
 def held_out_losses(learner: Learner, episodes: Sequence[Any]) -> dict[str, dict[str, float]]:
     """Return the means of losses and metrics over the steps of episodes, by module; nothing is changed.
 
@@ -83,6 +95,7 @@ def held_out_losses(learner: Learner, episodes: Sequence[Any]) -> dict[str, dict
     sums: dict[str, Counter[str]] = {}
     with random_state_apart(0):
         for part in batches_of(episodes, _AT_ONCE):
+            part = apart_from_pieces(part, connector)
             batch = connector(rl_module=learner.module, batch={}, episodes=part, shared_data={}, metrics=None)
             for module_id, values in learner.measure(batch).items():
                 count = values.pop("num_rows")

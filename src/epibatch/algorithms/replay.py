@@ -377,7 +377,7 @@ class ReplayConfig(AlgorithmConfig):
             return
         after: Any = "AddObservationsFromEpisodesToBatch"
         for piece in reversed(pipeline.connectors[: pipeline.names.index(snake_case(after))]):
-            if piece.reads is None or Columns.REWARDS in piece.writes:
+            if piece.reads is None or piece.mutates_episodes or Columns.REWARDS in piece.writes:
                 break
             after = piece
         pipeline.insert_before(after, NStepReturns(n_step=self.n_step, gamma=self.gamma))
