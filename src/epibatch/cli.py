@@ -40,7 +40,7 @@ app.add_typer(data_commands.app, name="data")
 
 LEFT_TO_DO = 1
 WRONG_USE = 2
-NEXT = """  pytest                                       # the tests of environment and piece
+NEXT = """  python -m pytest                             # the tests of environment and piece; pip install pytest
   epibatch train train.yaml --allow-imports --run runs/first
   epibatch play runs/first --allow-imports     # then make the files yours"""
 UNBROKEN = 1000
