@@ -70,7 +70,7 @@ def draw(task: str, told: dict[str, Any]) -> None:
     mpl.rcParams.update({"svg.hashsalt": task, "svg.fonttype": "none", "font.size": 11})
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
+    figure, axes = plt.subplots(figsize=(7.2, 3.8), layout="constrained")
     for (name, *where), colour in zip(lines_of(task, told), COLOURS, strict=False):
         curves = [np.array(curve) for curve in curves_of(*where).values()]
         if min(map(len, curves)) == 1:
@@ -85,7 +85,7 @@ def draw(task: str, told: dict[str, Any]) -> None:
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
     (DOCS / "zoo").mkdir(exist_ok=True)
     figure.savefig(DOCS / "zoo" / f"{task}.svg", metadata={"Date": None})
     plt.close(figure)
