@@ -28,6 +28,9 @@ class VTrace(AdvantageEstimation):
     bootstrap rows included. Only termination stops bootstrapping. On rows without loss advantages are 0, and the target
     is the value itself. With the policy that acted it gives the advantages of GeneralAdvantageEstimation(lambda_=1).
 
+    RLlib also corrects the bootstrap step that it appends, which pulls the value targets before a cut towards 0. Here
+    only real steps are corrected.
+
     Args:
         gamma: Discount, in [0, 1].
         clip_rho_threshold: Highest ratio that weights a step in the value targets; `inf` for none.

@@ -109,10 +109,13 @@ def _declared(cls: Any) -> dict[str, Any]:
 
 
 def _columns_said(cls: Any, said: dict[str, Any], key: str) -> list[str] | None:
-    """Return the columns that a piece's class reads or writes; None if that depends on its arguments."""
+    """Return the columns that a piece reads or writes by default; None if it needs arguments to say that."""
     if said[key] is not None or not hasattr(type(getattr(cls, key)), "__get__"):
         return list(said[key] or ())
-    names = getattr(cls, "columns", ())
+    try:
+        return list(getattr(cls(), key))
+    except (EpibatchError, TypeError):  # it needs arguments
+        names = getattr(cls, "to" if key == "writes" else "columns", None) or getattr(cls, "columns", ())
     names = (names,) if isinstance(names, str) else names
     if not isinstance(names, (tuple, list)) or not names or not all(isinstance(name, str) for name in names):
         return None

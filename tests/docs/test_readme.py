@@ -25,8 +25,8 @@ PRINTED = re.search(r"^```text\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)[1
 
 def run(source, monkeypatch):
     """Run a block in a namespace of its own; returns its names."""
-    module = types.ModuleType("readme_block")
-    monkeypatch.setitem(sys.modules, "readme_block", module)  # dataclasses look their module up
+    module = types.ModuleType("docs_page")  # as for the pages, which register the same names
+    monkeypatch.setitem(sys.modules, "docs_page", module)  # dataclasses look their module up
     torch.manual_seed(0)
     exec(compile(source, "README.md", "exec"), module.__dict__)
     return module.__dict__

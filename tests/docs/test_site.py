@@ -22,7 +22,7 @@ PLANTED = {  # one page of a site -> the fault
 def test_sources_are_sound(tmp_path):
     pages, names = api_pages()
     assert lay_out(REPOSITORY, tmp_path, addresses_of_code(names)) + undocumented_arguments() == []
-    assert "[replay buffers](replay.md)" in (tmp_path / "index.md").read_text(encoding="utf-8")
+    assert "[replay](replay.md)" in (tmp_path / "index.md").read_text(encoding="utf-8")
     stacking = "[`FrameStacking`](api/epibatch.connectors.common.html#epibatch.connectors.common.FrameStacking)"
     assert stacking in (tmp_path / "gallery.md").read_text(encoding="utf-8")
     assert "\n::: epibatch.episodes.SingleAgentEpisode\n" in "".join(pages.values())

@@ -30,7 +30,7 @@ def test_the_table_holds_the_means_of_the_last_rows(load_example):
     for path in (ZOO / "curves").glob("*.*.csv"):
         task, library, _ = path.name.split(".")
         last = {}
-        for seed, _, value in csv.reader(path.open(newline="")):
+        for seed, _, value in csv.reader(path.read_text(encoding="utf-8").splitlines()):
             last[seed] = float(value)
         assert page.last_values(task, library) == [last[seed] for seed in sorted(last)]
 

@@ -54,7 +54,8 @@ class CQLRule(SACRule):
     """SAC's losses, and one that lowers Q-values of actions that the data does not have (Kumar et al. 2020).
 
     It is CQL(H), arXiv:2006.04779. The soft maximum over actions is an importance-weighted sum over uniform ones and
-    those of the policy at the observation and at the next one; of Discrete actions it is over all of them.
+    those of the policy at the observation and at the next one; of Discrete actions it is over all of them. All are
+    valued at the observation itself, as in the authors' code; RLlib values the policy's next ones at the next one.
     """
 
     def make_own(self, module: Any) -> nn.Module:
