@@ -37,7 +37,7 @@ def test_the_printed_commands_run(run, tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     assert files_in(tmp_path / "my project") == FILES and all(name in result.output for name in FILES)
     enter, tests, train, play = printed_commands(result.output)
-    assert (enter, tests) == (["cd", "my project"], ["pytest"])
+    assert (enter, tests) == (["cd", "my project"], ["python", "-m", "pytest"])
     monkeypatch.chdir(enter[1])
     for words, short in ((train, ["--iterations", "1"]), (play, ["--episodes", "1"])):
         result = run(*words[1:], *short)

@@ -121,7 +121,8 @@ def ppo_mujoco(env: str, seed: int) -> BaseAlgorithm:
 def sac_mujoco(env: str, window: int, seed: int) -> BaseAlgorithm:
     """SAC as in hopper_sac.yaml."""
     made = make_vec_env(env, 1, seed=seed)
-    return SAC("MlpPolicy", made, seed=seed, learning_starts=1000, stats_window_size=window)
+    policy = {"net_arch": [256, 256], "activation_fn": nn.Tanh}
+    return SAC("MlpPolicy", made, seed=seed, policy_kwargs=policy, learning_starts=1000, stats_window_size=window)
 
 
 def ppo_breakout(seed: int) -> BaseAlgorithm:
