@@ -95,8 +95,8 @@ def held_out_losses(learner: Learner, episodes: Sequence[Any]) -> dict[str, dict
     sums: dict[str, Counter[str]] = {}
     with random_state_apart(0):
         for part in batches_of(episodes, _AT_ONCE):
-            part = apart_from_pieces(part, connector)
-            batch = connector(rl_module=learner.module, batch={}, episodes=part, shared_data={}, metrics=None)
+            apart = apart_from_pieces(part, connector)
+            batch = connector(rl_module=learner.module, batch={}, episodes=apart, shared_data={}, metrics=None)
             for module_id, values in learner.measure(batch).items():
                 count = values.pop("num_rows")
                 sums.setdefault(module_id, Counter()).update({"num_rows": count})
