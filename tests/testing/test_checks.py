@@ -101,6 +101,18 @@ class OlderObservations(Piece):
         self.column(batch, episode, rows[:, 0])
 
 
+class SoFar(Piece):
+    """Gives each step the sum of the episode's rewards before it; a good piece that reads all of an episode."""
+
+    reads = ()
+    writes = ("own",)
+    lookback = 50  # more steps than the kit's episodes have
+
+    def add(self, batch, episode):
+        rewards = episode.get_rewards(slice(-50, len(episode)), neg_index_as_lookback=True, fill=0.0)
+        self.column(batch, episode, [rewards[: t + 50].sum() for t in range(len(episode))])
+
+
 class Scaled(ColumnTransform):
     """Scales rewards; a good transform that has a way back and takes every layout."""
 
@@ -187,6 +199,7 @@ GOOD = [
     Columnar,
     OnArrays,
     OlderObservations,
+    SoFar,
     Scaled,
     Scaled(factor=2.0),
     Penalty,
@@ -204,6 +217,11 @@ GOOD_SOMEHOW = [
 @pytest.mark.parametrize(("piece", "how"), [*GOOD_SOMEHOW[:2], *(slow(*case) for case in GOOD_SOMEHOW[2:])])
 def test_good_pieces_pass(piece, how):
     assert check_connector(piece, **how).failed == []
+
+
+def test_a_piece_that_reads_whole_episodes_says_how_many_steps_that_may_be():
+    report = check_connector(SoFar, only=["lookback", "chunks"])
+    assert report.passed == ["chunks"] and report.failed == []
 
 
 class WithoutAConstructor(ConnectorV2):
