@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import csv
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -57,6 +58,7 @@ class Job:
     def run(self) -> None:
         """Train in a process of its own, and add its curve."""
         folder = BUILD / f"{self.task}.{self.library}.{self.seed}"
+        shutil.rmtree(folder, ignore_errors=True)  # of a run that was interrupted
         command = [sys.executable, "-m"]
         if self.library == "epibatch":
             command += ["epibatch", "train", f"examples/zoo/{self.task}.yaml", "--run", str(folder)]
@@ -88,8 +90,8 @@ def results_of(folder: Path) -> list[list[str]]:
     with (folder / "metrics.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     name = "env_runners/episode_return_mean"
-    names = ("num_env_steps_sampled_lifetime", name if name in rows[-1] else f"evaluation/{name}")
-    curve = [[row[name] for name in names] for row in rows if row[names[1]]]
+    value = name if any(row[name] for row in rows) else f"evaluation/{name}"
+    curve = [[row["num_env_steps_sampled_lifetime"], row[value]] for row in rows if row[value]]
     kept = curve[:: max(1, len(curve) // 100)]
     return kept if kept[-1] == curve[-1] else [*kept, curve[-1]]
 
