@@ -112,6 +112,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="runs at the same time")
     parser.add_argument("--draw", action="store_true", help="draw only")
     options = parser.parse_args()
+    if unknown := [name for name in options.tasks if name not in tasks]:
+        parser.error(f"expected tasks of tasks.yaml ({', '.join(tasks)}), found {', '.join(unknown)}")
     if not options.draw:
         train(tasks, options)
     write()
