@@ -57,6 +57,7 @@ def lines_of(task: str, told: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Return the lines of a task's picture: their names, tasks and libraries."""
     lines = [(f"epibatch, {told['name']}" if "name" in told else "epibatch", task, "epibatch")]
     lines += [(f"epibatch, {name}", other, "epibatch") for other, name in told.get("beside", {}).items()]
+    lines += [(f"SB3, {name}", other, "sb3") for other, name in told.get("beside", {}).items()]
     if sb3 := told.get("sb3"):
         lines.append((f"SB3, {sb3}" if sb3 != "RecurrentPPO" else "sb3-contrib, RecurrentPPO", task, "sb3"))
     return [line for line in lines if curves_of(*line[1:])]
