@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 HERE = Path(__file__).resolve().parent
 DOCS = HERE.parents[1] / "docs"
 CURVES = HERE / "curves"
+RUNS = CURVES / "runs.csv"
 COLOURS = ("#1f6feb", "#e8710a", "#1a9850", "#8e44ad")
 SOURCE = "https://github.com/DLR-RM/rl-baselines3-zoo/blob/master/benchmark.md"
 
@@ -49,21 +50,21 @@ def last_values(task: str, library: str) -> list[float]:
 
 def speed_of(task: str, library: str) -> float:
     """Return the steps per second of the processor, over all seeds."""
-    runs = [row for row in rows_of(CURVES / "runs.csv") if row[:2] == [task, library]]
+    runs = [row for row in rows_of(RUNS) if row[:2] == [task, library]]
     return sum(float(row[3]) for row in runs) / sum(float(row[4]) for row in runs)
 
 
-def lines_of(task: str, told: dict[str, Any]) -> list[tuple[str, str, str]]:
+def lines_of(task: str, entry: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Return the lines of a task's picture: their names, tasks and libraries."""
-    lines = [(f"epibatch, {told['name']}" if "name" in told else "epibatch", task, "epibatch")]
-    lines += [(f"epibatch, {name}", other, "epibatch") for other, name in told.get("beside", {}).items()]
-    lines += [(f"SB3, {name}", other, "sb3") for other, name in told.get("beside", {}).items()]
-    if sb3 := told.get("sb3"):
+    lines = [(f"epibatch, {entry['name']}" if "name" in entry else "epibatch", task, "epibatch")]
+    lines += [(f"epibatch, {name}", other, "epibatch") for other, name in entry.get("beside", {}).items()]
+    lines += [(f"SB3, {name}", other, "sb3") for other, name in entry.get("beside", {}).items()]
+    if sb3 := entry.get("sb3"):
         lines.append((f"SB3, {sb3}" if sb3 != "RecurrentPPO" else "sb3-contrib, RecurrentPPO", task, "sb3"))
     return [line for line in lines if curves_of(*line[1:])]
 
 
-def draw(task: str, told: dict[str, Any]) -> None:
+def draw(task: str, entry: dict[str, Any]) -> None:
     """Draw the mean of a task's seeds, in a band from the lowest to the highest."""
     import matplotlib as mpl
 
@@ -72,7 +73,7 @@ def draw(task: str, told: dict[str, Any]) -> None:
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.2, 3.8), layout="constrained")
-    for (name, *where), colour in zip(lines_of(task, told), COLOURS, strict=False):
+    for (name, *where), colour in zip(lines_of(task, entry), COLOURS, strict=False):
         curves = [np.array(curve) for curve in curves_of(*where).values()]
         if min(map(len, curves)) == 1:
             axes.axhline(float(np.mean([curve[-1, 1] for curve in curves])), color=colour, linestyle="--", label=name)
@@ -82,7 +83,7 @@ def draw(task: str, told: dict[str, Any]) -> None:
         values = np.array([np.interp(steps, curve[:, 0], curve[:, 1]) for curve in curves])
         axes.fill_between(steps, values.min(0), values.max(0), color=colour, alpha=0.18, linewidth=0)
         axes.plot(steps, values.mean(0), color=colour, label=name)
-    axes.set(xlabel="environment steps", ylabel="mean return", title=told["title"])
+    axes.set(xlabel="environment steps", ylabel="mean return", title=entry["title"])
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.grid(alpha=0.3)
@@ -108,27 +109,27 @@ def row(title: str, name: str, task: str, library: str) -> str:
     return "| " + " | ".join(map(str, cells)) + f" | {speed_of(task, library):,.0f} |"
 
 
-def section(task: str, told: dict[str, Any]) -> str:
+def section(task: str, entry: dict[str, Any]) -> str:
     """Return a task's part of the page."""
-    words = "; ".join(f"{name} {written(last_values(*where))}" for name, *where in lines_of(task, told))
+    words = "; ".join(f"{name} {written(last_values(*where))}" for name, *where in lines_of(task, entry))
     config = settings_of(task)
     imports = " --allow-imports" if "examples" in config["environment"]["env"] else ""
-    parts = [f"## {told['title']}", f"![Mean return over environment steps; at the end: {words}.](zoo/{task}.svg)"]
-    if "data" in told:
-        recorded = f"epibatch record RUN --to build/zoo/data --episodes {told['data']['episodes']}"
-        parts.append(f"    {recorded}   # RUN: of {told['data']['run']}.yaml")
+    parts = [f"## {entry['title']}", f"![Mean return over environment steps; at the end: {words}.](zoo/{task}.svg)"]
+    if "data" in entry:
+        recorded = f"epibatch record RUN --to build/zoo/data --episodes {entry['data']['episodes']}"
+        parts.append(f"    {recorded}   # RUN: of {entry['data']['run']}.yaml")
     parts.append(f"    epibatch train examples/zoo/{task}.yaml{imports}")
-    parts.append(told["about"])
-    if "published" in told:
-        parts.append(f"Published: {told['published']} ([RL Baselines3 Zoo]({SOURCE})).")
+    parts.append(entry["about"])
+    if "published" in entry:
+        parts.append(f"Published: {entry['published']} ([RL Baselines3 Zoo]({SOURCE})).")
     return "\n\n".join(parts)
 
 
 def page() -> str:
     """Return docs/zoo.md."""
     tasks = settings_of("tasks")
-    tasks = {task: told for task, told in tasks.items() if curves_of(task, "epibatch")}
-    rows = [row(told["title"], *line) for task, told in tasks.items() for line in lines_of(task, told)
+    tasks = {task: entry for task, entry in tasks.items() if curves_of(task, "epibatch")}
+    rows = [row(entry["title"], *line) for task, entry in tasks.items() for line in lines_of(task, entry)
             if line[1] == task or line[1] not in tasks]  # fmt: skip
     return "\n".join([
         (HERE / "introduction.md").read_text(),
@@ -143,7 +144,7 @@ def page() -> str:
 
 def write() -> None:
     """Draw all pictures, and write the page."""
-    for task, told in settings_of("tasks").items():
+    for task, entry in settings_of("tasks").items():
         if curves_of(task, "epibatch"):
-            draw(task, told)
+            draw(task, entry)
     (DOCS / "zoo.md").write_text(page())

@@ -25,9 +25,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from examples.zoo.page import CURVES, rows_of, settings_of, write
+from examples.zoo.page import CURVES, RUNS, rows_of, settings_of, write
 
-RUNS = CURVES / "runs.csv"
 BUILD = Path("build/zoo")
 WRITING = Lock()
 
@@ -52,19 +51,28 @@ class Job:
 
     @property
     def is_done(self) -> bool:
-        """Whether its curve is there."""
+        """True if its curve is there."""
         return any(row[0] == str(self.seed) for row in rows_of(self.curve))
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run; the names of its other files begin with it."""
+        return BUILD / f"{self.task}.{self.library}.{self.seed}"
+
+    @property
+    def command(self) -> list[str]:
+        """The command that trains."""
+        if self.library == "epibatch":
+            words = ["epibatch", "train", f"examples/zoo/{self.task}.yaml", "--run", str(self.folder)]
+            words += ["--seed", str(self.seed), "--allow-imports"]
+        else:
+            words = ["examples.zoo.peers", self.task, str(self.seed), str(self.steps), f"{self.folder}.csv"]
+        return [sys.executable, "-m", *words]
 
     def run(self) -> None:
         """Train in a process of its own, and add its curve."""
-        folder = BUILD / f"{self.task}.{self.library}.{self.seed}"
+        folder, command = self.folder, self.command
         shutil.rmtree(folder, ignore_errors=True)  # of a run that was interrupted
-        command = [sys.executable, "-m"]
-        if self.library == "epibatch":
-            command += ["epibatch", "train", f"examples/zoo/{self.task}.yaml", "--run", str(folder)]
-            command += ["--seed", str(self.seed), "--allow-imports"]
-        else:
-            command += ["examples.zoo.peers", self.task, str(self.seed), str(self.steps), f"{folder}.csv"]
         with Path(f"{folder}.log").open("w") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1"})
             _, status, usage = os.wait4(process.pid, 0)
@@ -97,10 +105,13 @@ def results_of(folder: Path) -> list[list[str]]:
 
 
 def record(run: str, episodes: int) -> None:
-    """Write the data that a task learns from, unless it is there."""
+    """Write the data that a task learns from, unless it is there; train what acts in it, unless its run is there."""
     if not (BUILD / "data").exists():
-        told = ["--to", f"{BUILD}/data", "--episodes", str(episodes), "--seed", "0"]
-        subprocess.run([sys.executable, "-m", "epibatch", "record", f"{BUILD}/{run}.epibatch.0", *told], check=True)
+        teacher = Job(run, "epibatch", 0)
+        if not teacher.folder.exists():
+            subprocess.run(teacher.command, check=False)  # code 1: the limit of steps is reached, as it is to be
+        words = ["record", str(teacher.folder), "--to", f"{BUILD}/data", "--episodes", str(episodes), "--seed", "0"]
+        subprocess.run([sys.executable, "-m", "epibatch", *words], check=True)
 
 
 def main() -> None:
@@ -125,14 +136,17 @@ def train(tasks: dict[str, Any], options: argparse.Namespace) -> None:
     for later in (False, True):
         jobs = []
         for name in (name for name in options.tasks if ("data" in tasks[name]) is later):
-            told = tasks[name]
-            if later:
-                record(told["data"]["run"], told["data"]["episodes"])
+            entry = tasks[name]
+            own = []
             for seed in range(options.seeds):
-                jobs += [Job(task, "epibatch", seed) for task in dict.fromkeys([name, *told.get("beside", {})])]
-                jobs += [Job(name, "sb3", seed)] if "sb3" in told else []
+                own += [Job(task, "epibatch", seed) for task in (name, *entry.get("beside", {}))]
+                own += [Job(name, "sb3", seed)] if "sb3" in entry else []
+            own = [job for job in own if not job.is_done]
+            if later and own:
+                record(entry["data"]["run"], entry["data"]["episodes"])
+            jobs += own
         with ThreadPoolExecutor(options.workers) as pool:
-            list(pool.map(Job.run, [job for job in dict.fromkeys(jobs) if not job.is_done]))
+            list(pool.map(Job.run, dict.fromkeys(jobs)))
 
 
 if __name__ == "__main__":
