@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from annotated_types import Interval
 
 from epibatch.core import LEARNERS
-from epibatch.core.advantages import generalized_advantages
+from epibatch.core.advantages import cut_at_ends, generalized_advantages
 from epibatch.core.arrays_or_tensors import is_tensor, where
 from epibatch.core.columns import Columns
 from epibatch.core.shared_moments import moments_of, pooled_moments
@@ -69,7 +69,8 @@ class GeneralAdvantageEstimation(AdvantageEstimation):
     def estimate(self, segments: Segments, group: ChunkGroup) -> tuple[Floats, Floats]:
         """Return the advantages, which are also what is added to the values."""
         settings = segments.settings
-        found = generalized_advantages(segments.errors, segments.counts, settings["gamma"], settings["lambda_"])
+        counts = cut_at_ends(segments.counts, segments.terminateds)
+        found = generalized_advantages(segments.errors, counts, settings["gamma"], settings["lambda_"])
         return found, found
 
     def add(self, columns: dict[str, Any], advantages: Floats, segments: Segments, group: ChunkGroup) -> None:

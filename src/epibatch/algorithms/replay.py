@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _MOST_UPDATES, _FRAGMENT, _AT_ONCE = 32, 16, 64
 """Updates that are drawn at once; steps of all environments of a runner in a fragment, if nothing says how many;
 recorded episodes that are added at once."""
+_SUMMED = frozenset((Columns.REWARDS, Columns.TERMINATEDS))  # n-step returns are made of these
 
 
 class ReplayTraining(TrainingSettings):
@@ -372,12 +373,12 @@ class ReplayConfig(AlgorithmConfig):
         return ReplaySource(self, env_runner_group)
 
     def extend_learner_connector(self, pipeline: LearnerConnectorPipeline) -> None:
-        """Add n-step returns after the last of the user's pieces that may change rewards, and next observations."""
+        """Add returns of n steps after the last of the user's pieces that may change rewards or ends."""
         if not self.add_default_connectors_to_learner_pipeline:
             return
         after: Any = "AddObservationsFromEpisodesToBatch"
         for piece in reversed(pipeline.connectors[: pipeline.names.index(snake_case(after))]):
-            if piece.reads is None or piece.mutates_episodes or Columns.REWARDS in piece.writes:
+            if piece.reads is None or piece.mutates_episodes or not _SUMMED.isdisjoint(piece.writes):
                 break
             after = piece
         pipeline.insert_before(after, NStepReturns(n_step=self.n_step, gamma=self.gamma))

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from epibatch.core.arrays_or_tensors import Rows, as_bools, as_float64, beside, copied, is_tensor, zeros_like
 from epibatch.core.errors import ColumnError, ConfigError
 from epibatch.core.padding import check_counts
+from epibatch.core.structs import convert_to_numpy
 
 # Rows per block of the recursion. The value is part of the result: sums are associated block by block.
 _BLOCK = 32
@@ -157,6 +158,22 @@ def td_errors(
     if bootstrap_values is None:
         following[ends] = 0.0
     return following
+
+
+def cut_at_ends(counts: npt.NDArray[np.int64], terminateds: Rows) -> npt.NDArray[np.int64]:
+    """Return the rows of segments that end at terminated rows, too, unless only a bootstrap row follows.
+
+    Args:
+        counts: int64 [S], rows per segment, bootstrap rows included.
+        terminateds: bool [R].
+    """
+    stops, ends = np.cumsum(counts), np.flatnonzero(convert_to_numpy(terminateds)) + 1
+    inner = ends[~np.isin(ends, stops - 1)]
+    if not len(inner):
+        return counts
+    cuts: npt.NDArray[np.int64] = np.union1d(stops, inner)
+    cuts[1:] -= cuts[:-1].copy()
+    return cuts
 
 
 def generalized_advantages(errors: Rows, counts: npt.ArrayLike, gamma: float, lambda_: float) -> Rows:

@@ -8,8 +8,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Box, Discrete
 
+from epibatch.algorithms.dqn import DQNConfig
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.columns import CastColumns, HashColumns
@@ -130,6 +132,69 @@ def test_columns_of_other_names_are_what_losses_read():
     behind = learner(behind=[NumpyToTensor(), Times(to="tenfold")])(episodes=[episode()])
     assert behind["tenfold"].tolist() == [-10.0, 0.0, 10.0]
     assert behind["rewards"].tolist() == [-1.0, 0.0, 1.0]
+
+
+class Slips(gym.Env):
+    """Ends every 7 steps; the position that a step leads to is below 0 after every third one."""
+
+    observation_space, action_space = Box(-9.0, 9.0, (1,), np.float32), Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.at += 1
+        return np.float32([-self.at if self.at % 3 == 0 else self.at]), float(self.at), self.at == 7, False, {}
+
+
+class Below(ColumnTransform):
+    """True below 0."""
+
+    columns = "reached"
+
+    def transform(self, x):
+        return x[:, 0] < 0
+
+
+def ends_by_position(config: Any) -> tuple[Any, Any, dict[str, np.ndarray]]:
+    """Return episodes, the module and the batch of a config whose column `terminateds` is a piece's."""
+    pieces = [TrajectoryViews(views={"reached": View("obs", shift=1)}), Below(to="terminateds")]
+    config.environment(Slips).env_runners(num_envs_per_env_runner=1, rollout_fragment_length=20)
+    algo = config.training(learner_connector=lambda *_: pieces).build_algo()
+    episodes, module = algo.env_runner.sample(num_timesteps=20), algo.learner.module["default_policy"]
+    batch = algo.learner.connector(rl_module=algo.learner.module, batch={}, episodes=episodes)["default_policy"]
+    algo.stop()
+    assert sum(map(len, episodes)) == 20
+    return episodes, module, {name: np.asarray(column) for name, column in batch.items()}
+
+
+def test_ends_of_another_name_are_what_advantages_and_losses_read():
+    """Any column may be `terminateds`, in the middle of episodes too."""
+    config = PPOConfig().training(gamma=0.9, lambda_=0.8, train_batch_size=20, minibatch_size=20)
+    episodes, module, batch = ends_by_position(config)
+    targets = []
+    for episode in episodes:
+        rows, advantage, own = episode.get_observations(), 0.0, []
+        values = module.compute_values({"obs": torch.from_numpy(rows)}).tolist()
+        for t in reversed(range(len(episode))):
+            alive = 0.9 * float(rows[t + 1, 0] >= 0)
+            advantage = episode.get_rewards(t) + alive * values[t + 1] - values[t] + alive * 0.8 * advantage
+            own.append(advantage + values[t])
+        targets += own[::-1]
+    assert batch["value_targets"][batch["loss_mask"]] == pytest.approx(targets, rel=1e-4)
+
+    episodes, _, batch = ends_by_position(DQNConfig().training(gamma=0.9, n_step=2))
+    expected = []
+    for episode in episodes:
+        rows, rewards = episode.get_observations(), episode.get_rewards()
+        for t in range(len(episode)):
+            steps = 1 if rows[t + 1, 0] < 0 or t + 1 == len(episode) else 2
+            total = rewards[t] + (0.9 * rewards[t + 1] if steps == 2 else 0.0)
+            expected.append((total, rows[t + steps, 0], rows[t + steps, 0] < 0, 0.9**steps))
+    found = [batch["rewards"], batch["new_obs"][:, 0], batch["terminateds"], batch["discounts"]]
+    np.testing.assert_allclose(np.stack(found, 1), expected, rtol=1e-5)
 
 
 def test_steps_infos_and_names_are_columns_of_whoever_reads_them():

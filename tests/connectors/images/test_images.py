@@ -71,6 +71,7 @@ def test_many_images_are_done_in_blocks_like_few(piece):
         lambda: Grayscale(weights=(0.5, 0.25, 0.125), keep_axis=False),
         lambda: Resize(height=3, width=4),
         lambda: Resize(height=7, width=4, method="bilinear"),
+        lambda: Resize(height=3, width=8, method="bilinear", antialias=True),
         lambda: Resize(height=3, width=9, method="nearest"),
         lambda: RandomCrop(pad=2),
         lambda: RandomCrop(height=3, width=4, pad=1),
@@ -127,6 +128,7 @@ def test_spaces(piece, space):
         (lambda: ToCHWFloat().transform(np.zeros((2, 84, 84), np.uint8)), ColumnError, r"rows of shape \(84, 84\)"),
         (lambda: Crop(height=3, width=4, left=-1), ConfigError, r"Crop\.left"),
         (lambda: CenterCrop(height=0, width=4), ConfigError, r"CenterCrop\.height"),
+        (lambda: Resize(height=3, width=4, antialias=True), ConfigError, r"antialias[\s\S]*method='area'"),
         (lambda: RandomCrop(), ConfigError, "pad=4 to shift images"),
         (lambda: RandomCrop(height=0), ConfigError, r"RandomCrop\.height"),
         *((lambda own=own: Grayscale(weights=own), ConfigError, r"Grayscale\.weights") for own in
@@ -285,6 +287,19 @@ def test_bilinear_and_nearest_are_pytorchs(seed, rows, columns, height, width, c
         found = Resize(height=height, width=width, method=method).transform(x)
         np.testing.assert_allclose(found, expected.numpy(), atol=2e-3)
         assert found.dtype == np.float32
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 99), SIZES, SIZES, SIZES, st.integers(2, 7), st.sampled_from([1, 3]))
+def test_antialiased_images_are_pytorchs(seed, rows, columns, height, width, channels):
+    """Of at least two columns: in results with one PyTorch repeats the first row."""
+    x = images(2, rows, columns, channels, seed=seed, dtype=np.float32)
+    size, moved = (height, width), torch.from_numpy(x).movedim(-1, 1)
+    expected = torch.nn.functional.interpolate(moved, size, mode="bilinear", antialias=True).movedim(1, -1)
+    piece = Resize(height=height, width=width, method="bilinear", antialias=True)
+    np.testing.assert_allclose(piece.transform(x), expected.numpy(), atol=2e-3)
+    whole = piece.transform(x.astype(np.uint8))
+    assert whole.dtype == np.uint8 and np.abs(whole - expected.numpy()).max() <= 0.5 + 2e-3
 
 
 def test_masks_are_true_where_more_than_half_of_what_lies_below_is():
