@@ -509,8 +509,8 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
     environment cannot start a `multiprocessing.Process`; it can use `subprocess`. Every return value is checked. An
     environment that fails, hangs past a time limit or loses its process does not affect those in other processes.
 
-    `step` waits for all environments. `send` starts steps, and `recv` returns those of the environments that have
-    answered. So fast environments do not wait for slow ones.
+    `step` waits for all environments. `send` starts steps and `send_reset` starts resets; `recv` returns those of the
+    environments that have answered. So fast environments do not wait for slow ones.
 
     Args:
         env_fns: Functions that make the environments. The first is also called once in this process, for the spaces.
@@ -523,6 +523,7 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
     Attributes:
         failures: Errors of environments in the last call, by their numbers.
         raises: True if `reset` and `step` raise the first of them.
+        was_reset: bool [N]: the environments of the last `recv` that were reset instead of stepped.
 
     Raises:
         ConfigError: no functions.
@@ -576,6 +577,7 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         self.failures: dict[int, Exception] = {}
         self._ended: set[int] = set()
         self._sent: dict[int, tuple[Any, ...]] = {}
+        self.was_reset = np.zeros(self.num_envs, np.bool_)
         self._kept: Any = None  # results of environments beside one whose failure was raised
         space, memory = self.single_observation_space, None
         self._objects: list[Any] | None = None  # observations with objects come with the answers
@@ -664,6 +666,28 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         self._workers.send(calls)
         self._sent.update(calls)
 
+    def send_reset(
+        self, mask: Any = None, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> None:
+        """Start a reset of all environments, or some, without waiting for the results.
+
+        `recv` returns them with a reward of 0, flags that are False, and `was_reset`.
+
+        Args:
+            mask: The environments to reset: bool, [N]; None: all.
+            seed: As in `reset`.
+            options: As in `reset`.
+
+        Raises:
+            RunnerError: as `send`.
+        """
+        calls = _reset_calls(self, seed, options, mask)
+        self._check_answered("send_reset", np.isin(range(self.num_envs), list(calls)))
+        requests = {i: ("reset", *arguments) for i, arguments in calls.items()}
+        self._workers.send(requests)
+        self._sent.update(requests)
+        self._ended = self._ended.difference(calls)
+
     def recv(self, count: int = 1) -> tuple[Any, Any, Any, Any, dict[str, Any], np.ndarray[Any, np.dtype[np.bool_]]]:
         """Wait until an environment has answered, and return the results of all that have.
 
@@ -674,7 +698,7 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
             The values of `step`, and the environments that they are about: bool, [N]. Rows of the others mean nothing.
 
         Raises:
-            RunnerError: `send` was not called. If an environment failed, its error is raised, and the next call returns
+            RunnerError: nothing was sent. If an environment failed, its error is raised, and the next call returns
                 the results of all steps that had succeeded; that of its own, too, if it failed in the reset afterwards.
         """
         if not self._sent:
@@ -692,8 +716,9 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
             if self.raises and self.failures:
                 self._kept = kept if answers else None
                 _raise_first(self.failures)
+        self.was_reset = np.zeros(self.num_envs, np.bool_)
         for i in np.flatnonzero(kept[-1]).tolist():
-            self._sent.pop(i, None)
+            self.was_reset[i] = self._sent.pop(i, ("",))[0] == "reset"
         return kept  # type: ignore[no-any-return]
 
     def _check_answered(self, call: str, mask: Any = None) -> None:
@@ -1148,7 +1173,7 @@ class VectorMultiAgentEnv:
         return at_work
 
     def exchange(
-        self, actions: Sequence[dict[Any, Any]], mask: Any = None, count: int = 1
+        self, actions: Sequence[dict[Any, Any]], mask: Any = None, count: int = 1, resets: Any = None
     ) -> tuple[VectorAgentStep, np.ndarray[Any, np.dtype[np.bool_]]]:
         """Send actions to environments in processes, and return the results of those that answer first.
 
@@ -1156,6 +1181,7 @@ class VectorMultiAgentEnv:
             actions: For each environment a dict of the acting agents' actions.
             mask: The environments to step: bool, [N]; None: all that are not at work, nor beside one in its process.
             count: Wait for so many, or for all at work if these are fewer.
+            resets: The environments of these to reset in place of a step: bool, [N]. Those that ended are, anyway.
 
         Returns:
             The values of `try_step`, and the environments that they are about: bool, [N]. Others have empty dicts.
@@ -1171,7 +1197,10 @@ class VectorMultiAgentEnv:
             )
         busy = self._envs.together(self._sent)
         chosen = range(self.num_envs) if mask is None else self._chosen(mask, "exchange()")
-        calls = self._steps(actions, [env for env in chosen if env not in busy])
+        free = [env for env in chosen if env not in busy]
+        if resets is not None:
+            self.ended[list(set(self._chosen(resets, "exchange()")).intersection(free))] = True
+        calls = self._steps(actions, free)
         if calls:
             self._envs.send(calls)
             self._sent.update(calls)

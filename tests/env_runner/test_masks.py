@@ -442,6 +442,70 @@ def test_receipts_of_some_environments_make_the_episodes_that_they_play_alone() 
         assert (episode.is_terminated, episode.is_truncated) == (terminated, truncated)
 
 
+def test_resets_are_sent_and_received_beside_steps() -> None:
+    """An own loop of autoreset mode DISABLED, which gives up each third episode of environment 1 after a step."""
+    envs = walks("disabled", AsyncEnvs)
+    recorder = VectorRecorder(N, envs.single_observation_space, envs.single_action_space)
+    envs.send_reset()
+    observations, *_, infos, turn = envs.recv(N)
+    assert turn.all() and envs.was_reset.all()
+    recorder.reset(observations, infos)
+    recorder.commit()
+    over, chunks, steps = np.zeros(N, np.bool_), list[Any](), 0
+    while steps < 80:
+        newest = np.stack([episode.get_observations(-1) for episode in recorder.episodes])
+        actions = newest[:, 2].astype(np.int64) % 2
+        given_up = (newest[:, 0] // 10_000 == 1) & (newest[:, 0] % 10_000 // 100 % 3 == 1) & (newest[:, 1] == 1)
+        again = turn & (over | given_up)
+        if again.any():
+            envs.send_reset(again)
+            with pytest.raises(RunnerError, match=r"send_reset[\s\S]*at work on send"):
+                envs.send_reset(again)
+        if (turn & ~again).any():
+            envs.send(actions, mask=turn & ~again)
+        observations, rewards, terminateds, truncateds, infos, turn = envs.recv()
+        over = terminateds | truncateds
+        stepped = turn & ~envs.was_reset
+        steps += stepped.sum()
+        if stepped.any():
+            recorder.step(actions, rewards, terminateds, truncateds, observations, infos, mask=stepped)
+            recorder.commit()
+        if envs.was_reset.any():
+            assert not rewards[envs.was_reset].any() and not over[envs.was_reset].any()
+            recorder.reset(observations, infos, mask=envs.was_reset)
+            recorder.commit()
+        chunks += recorder.flush(2)
+    envs.close()
+    episodes = joined(chunks)
+    codes = {code for code, episode in episodes.items() if episode.is_done}
+    for number in range(N):
+        own = sorted(code for code in codes if code // 10_000 == number)
+        played = [10_000 * number + 100 * at for at in range(50) if number != 1 or at % 3 != 1]
+        assert len(own) > 3 and own == played[: len(own)]
+    for code in codes:
+        env, episode = Walk(code // 10_000), episodes[code]
+        env.episode = code // 100 % 100 - 1
+        rows, terminated, truncated = [env.reset()[0]], False, False
+        while not terminated and not truncated:
+            row, reward, terminated, truncated, _ = env.step(int(rows[-1][2]) % 2)
+            assert episode.get_rewards(len(rows) - 1) == reward
+            rows.append(row)
+        np.testing.assert_array_equal(episode.get_observations(), rows)
+        assert (episode.is_terminated, episode.is_truncated) == (terminated, truncated)
+
+
+def test_seeds_and_options_of_resets_that_are_sent() -> None:
+    envs = AsyncEnvs([partial(gym.make, "CartPole-v1")] * N)
+    bounds = {"low": -0.01, "high": 0.01}
+    envs.send_reset(np.array([True, False, True]), seed=5, options=bounds)
+    observations, *_, answered = envs.recv(2)
+    assert answered.tolist() == envs.was_reset.tolist() == [True, False, True]
+    for number in (0, 2):
+        expected, _ = gym.make("CartPole-v1").reset(seed=5 + number, options=bounds)
+        np.testing.assert_array_equal(observations[number], expected)
+    envs.close()
+
+
 class Dying(Walk):
     """Fails in its second step, or ends its process."""
 

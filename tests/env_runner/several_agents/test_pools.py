@@ -154,6 +154,17 @@ def test_an_own_loop_acts_for_those_that_have_answered():
     assert counts[1:].min() > 3 * counts[0]
 
 
+def test_an_own_loop_resets_environments_beside_steps_of_others():
+    envs = VectorMultiAgentEnv([maker(i) for i in range(3)], mode="async")
+    envs.exchange([dict.fromkeys(each, 1) for each in envs.reset()[0]], count=3)
+    second, third = np.array([False, True, False]), np.array([False, False, True])
+    step, mask = envs.exchange([{"a": 1}] * 3, second | third, count=2, resets=second)
+    envs.close()
+    assert mask.tolist() == [False, True, True] and step.was_reset.tolist() == second.tolist()
+    seen = [step.observations[env]["a"].tolist() for env in (1, 2)]
+    assert seen == [[1, 1, 0, 0], [2, 0, 2, 3]]  # number, episode, step, sum of actions
+
+
 def test_it_needs_processes():
     config = PPOConfig().environment(Told).env_runners(gym_env_batch_size=2)
     config.multi_agent(policies={"p"}, policy_mapping_fn=lambda agent, episode: "p")
