@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar
 
 import numpy as np
 
+from epibatch.core.columns import Columns
 from epibatch.core.errors import EnvironmentContractError, EpibatchWarning, RunnerArgumentError, RunnerError
 from epibatch.core.restoring import check_count
 from epibatch.core.runtime import evaluation_mode
+from epibatch.core.structs import map_struct
 
 from ..episodes.multi_agent_episode import MultiAgentEpisode
 from ..episodes.single_agent_episode import SingleAgentEpisode
@@ -34,6 +36,9 @@ _PATIENCE, _PATIENCE_OF_ONE = 100_000, 5_000
 SKIP_ENV_STEP = "skip_env_step"
 """In `shared_data` of an env-to-module call: bool [episodes], whose environments skip the next step; or a function of
 a list of episodes that returns this, which is asked at each step until the environment steps."""
+
+_OF_EPISODES = (Columns.INFOS, Columns.T, Columns.EPS_ID, Columns.AGENT_ID, "env_t")
+"""Columns that arrays by time and environment leave out."""
 
 EpisodeT = TypeVar("EpisodeT", bound=SingleAgentEpisode | MultiAgentEpisode)
 
@@ -154,6 +159,44 @@ class EnvRunner(VectorRunner, Generic[EpisodeT]):
         with self._only_call("step"):
             mask = self._checked_mask(mask, "step")
             return self._sample(1, None, explore, random_actions, False, partial(self._step, mask=mask))
+
+    def _roll(
+        self,
+        max_steps: int,
+        breaks: tuple[bool, bool],
+        explore: bool | str | None,
+        random_actions: bool,
+        first_have_ended: Callable[[int], bool],
+    ) -> None:
+        """Reset, and take vector steps for `rollout`; the next call resets again.
+
+        Args:
+            max_steps: Vector steps, at most.
+            breaks: Whether to stop after the first end, and when each environment's first episode has ended.
+            explore: As for `sample`.
+            random_actions: As for `sample`.
+            first_have_ended: Called after the reset and each step with the number of steps so far. It returns True if
+                each environment's first episode has ended.
+        """
+        if not is_amount(max_steps) or not max_steps or all(breaks):
+            raise RunnerArgumentError(
+                "rollout(...)",
+                expected="max_steps, an int of at least 1, and at most one way to break",
+                found=f"max_steps={max_steps!r}, (break_when_any_done, break_when_all_done)={breaks!r}",
+                do="leave one of them out",
+            )
+        kind: Any = explores(explore, self.config.explore)
+        random_actions = random_actions or kind == "random"
+        with self._only_call("rollout"), evaluation_mode(self.module):
+            self._restarts.begin_call()
+            self._running = Running.NONE
+            self._reset(kind)
+            first_have_ended(0)
+            for step in range(1, max_steps + 1):
+                ended, all_ended = self._step(kind, random_actions), first_have_ended(step)
+                if (breaks[0] and ended) or (breaks[1] and all_ended):
+                    break
+            self._running = Running.NONE
 
     def reset(self, *, mask: Any = None, explore: bool | str | None = None) -> None:
         """Reset all environments, or some; their running episodes are dropped, and those of the others go on.
@@ -607,6 +650,30 @@ class EnvRunner(VectorRunner, Generic[EpisodeT]):
     def _show_environment(self) -> None:
         for pipeline in self.pipelines.values():
             pipeline.on_environment(self.env)
+
+
+def placed_steps(
+    steps: dict[str, Any], places: Sequence[tuple[int, int]], shape: tuple[int, int], time_major: bool
+) -> dict[str, Any]:
+    """Return flat columns of steps as arrays by time and environment, zero where there is no step, with `mask`.
+
+    Args:
+        steps: Columns [R, ...], as of `episodes_to_columns`; nothing if there are none.
+        places: The row and the environment of each step, R of them.
+        shape: T and N.
+        time_major: True for arrays [T, N, ...], False for [N, T, ...].
+    """
+    if not steps:
+        return {}
+    rows, envs = zip(*places)
+
+    def placed(leaf: Any) -> Any:
+        out = np.zeros((*shape, *leaf.shape[1:]), leaf.dtype)
+        out[rows, envs] = leaf
+        return out if time_major else out.swapaxes(0, 1)
+
+    columns = {name: map_struct(placed, column) for name, column in steps.items() if name not in _OF_EPISODES}
+    return {**columns, "mask": placed(np.ones(len(rows), np.bool_))}
 
 
 def is_amount(value: object) -> bool:

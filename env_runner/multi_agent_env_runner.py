@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from epibatch.core.errors import ConfigError, NotAvailableError, RunnerError, UnknownNameError, add_context, nearest
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ConfigError, RunnerError, UnknownNameError, add_context, nearest
 from epibatch.core.metrics import WEIGHTS_SEQ_NO
 from epibatch.core.runtime import evaluation_mode
 
 from ..connectors.authoring.column_transform import acted_at_random
+from ..episodes.flat_columns import episodes_to_columns
 from ..episodes.multi_agent_episode import MultiAgentEpisode
 from .acting.acting_modules import (
     AgentActions,
@@ -22,7 +24,7 @@ from .acting.acting_modules import (
     sample_masked_actions_of_agents,
     spread,
 )
-from .env_runner import EnvRunner
+from .env_runner import EnvRunner, placed_steps
 from .envs.env_checks import gymnasium_mode
 from .envs.env_stepper import MultiAgentStepper
 from .envs.make_env import make_vector_multi_agent_env, wrappers_of
@@ -399,18 +401,53 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
 
     # -- sampling ------------------------------------------------------------------------------
 
-    def rollout(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise an error: agents that come and go have no common time axis.
+    def rollout(
+        self,
+        max_steps: int,
+        *,
+        break_when_any_done: bool = False,
+        break_when_all_done: bool = False,
+        time_major: bool = True,
+        explore: bool | str | None = None,
+        random_actions: bool = False,
+    ) -> dict[Any, dict[str, Any]]:
+        """Reset, take some vector steps, and return those of each agent as arrays; the next call resets again.
+
+        Args:
+            max_steps: As in `SingleAgentEnvRunner.rollout`, and so are the others.
+            break_when_any_done: Stop after the first step in which an environment's episode ends.
+            break_when_all_done: Stop when each environment's first episode has ended, and leave out what follows it.
+            time_major: True for arrays [T, N, ...], False for [N, T, ...].
+            explore: Whether actions explore; default: the config's.
+            random_actions: Act at random instead of with the modules.
+
+        Returns:
+            For each agent that acted the columns of `SingleAgentEnvRunner.rollout`, all with the same T. An agent's
+            step lies in the row of the env step in which it acted, and `mask` is False in the others. Its reward and
+            `new_obs` are those until it observed again.
 
         Raises:
-            NotAvailableError: always.
+            RunnerArgumentError: `max_steps` is no number of at least 1, or both ways to break are chosen.
         """
-        raise NotAvailableError(
-            f"{type(self).__name__}.rollout",
-            expected="an environment of one agent, whose steps make arrays [T, N, ...]",
-            found="an environment of several agents",
-            do="use sample(), and a learner pipeline or episode.get_observations() for arrays",
-        )
+        begun: dict[str, tuple[int, int]] = {}  # the id of an episode -> its first row, and its environment
+
+        def first_have_ended(row: int) -> bool:
+            for env, episode in enumerate(self._recorder.episodes):
+                begun.setdefault(episode.id_, (row, env))
+            return all(episode.is_done or begun[episode.id_][0] for episode in self._recorder.episodes)
+
+        breaks = break_when_any_done, break_when_all_done
+        self._roll(max_steps, breaks, explore, random_actions, first_have_ended)
+        ended, running = self._recorder.flush(0)
+        episodes = [*ended, *(item.episode for item in running)]
+        if break_when_all_done:
+            episodes = [episode for episode in episodes if not begun[episode.id_][0]]
+        shape = max((begun[episode.id_][0] + len(episode) for episode in episodes), default=0), self.num_envs
+        columns = {}
+        for agent, steps in episodes_to_columns(episodes).items():
+            places = [(begun[id_][0] + int(t), begun[id_][1]) for id_, t in zip(steps[Columns.EPS_ID], steps["env_t"])]
+            columns[agent] = placed_steps(steps, places, shape, time_major)
+        return columns
 
     def reset(self, *, mask: Any = None, explore: bool | str | None = None) -> None:
         """Reset all environments, or some, or single agents in some.

@@ -11,9 +11,8 @@ import numpy as np
 from gymnasium.vector.utils import batch_space
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ConfigError, RunnerArgumentError
+from epibatch.core.errors import ConfigError
 from epibatch.core.metrics import WEIGHTS_SEQ_NO
-from epibatch.core.runtime import evaluation_mode
 from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
 from ..connectors.authoring.column_transform import acted_at_random, actions_for_env
@@ -21,16 +20,13 @@ from ..episodes.flat_columns import episodes_to_columns
 from ..episodes.single_agent_episode import SingleAgentEpisode
 from ..episodes.vector_episodes import VectorEpisodes
 from ..episodes.vector_recorder import VectorRecorder
-from .acting.acting_modules import act, explores, sample_masked_actions
-from .env_runner import EnvRunner, is_amount
+from .acting.acting_modules import act, sample_masked_actions
+from .env_runner import EnvRunner, placed_steps
 from .envs.env_checks import has_objects
 from .envs.env_stepper import EnvStepper, VectorStep
 from .runner_config import RunnerConfig, check_batch_size, config_or_settings
-from .runner_state import Running
 
 __all__ = ["SingleAgentEnvRunner"]
-
-_OF_EPISODES = (Columns.INFOS, Columns.T, Columns.EPS_ID)  # columns that arrays by time and environment leave out
 
 
 class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
@@ -148,31 +144,18 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         Raises:
             RunnerArgumentError: `max_steps` is no number of at least 1, or both ways to break are chosen.
         """
-        if not is_amount(max_steps) or not max_steps or (break_when_any_done and break_when_all_done):
-            raise RunnerArgumentError(
-                "rollout(...)",
-                expected="max_steps, an int of at least 1, and at most one way to break",
-                found=f"max_steps={max_steps!r}, {break_when_any_done=}, {break_when_all_done=}",
-                do="leave one of them out",
-            )
-        kind: Any = explores(explore, self.config.explore)
-        random_actions = random_actions or kind == "random"
-        with self._only_call("rollout"), evaluation_mode(self.module):
-            self._restarts.begin_call()
-            self._running = Running.NONE
-            self._reset(kind)
-            for _ in range(max_steps):
-                ended = self._step(kind, random_actions)
-                chunks = self._recorder.episodes.chunks
-                if break_when_any_done and ended:
-                    break
-                if break_when_all_done and all(chunk.stop is not None or chunk.start for chunk in chunks):
-                    break
-            self._running = Running.NONE
-            episodes = self._recorder.flush(0)
+
+        def first_have_ended(_: int) -> bool:
+            return all(chunk.stop is not None or chunk.start for chunk in self._recorder.episodes.chunks)
+
+        breaks = break_when_any_done, break_when_all_done
+        self._roll(max_steps, breaks, explore, random_actions, first_have_ended)
+        episodes = self._recorder.flush(0)
         spans = [(chunk.start, chunk.env) for chunk in episodes.chunks]
         parts = [part for part in zip(spans, episodes) if len(part[1]) and not (break_when_all_done and part[0][0])]
-        return _columns_of(parts, self.num_envs, time_major)
+        rows = [(start + t, env) for (start, env), episode in parts for t in range(len(episode))]
+        shape = max((row + 1 for row, _ in rows), default=0), self.num_envs
+        return placed_steps(episodes_to_columns([episode for _, episode in parts]), rows, shape, time_major)
 
     def _harvest(self) -> VectorEpisodes:
         samples = self._recorder.flush(self.lookback)
@@ -345,34 +328,6 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         if for_env is actions:  # an environment may change the action it is given
             for_env = actions.copy() if type(actions) is np.ndarray else map_struct(np.copy, actions)
         return actions, for_env, columns
-
-
-def _columns_of(
-    parts: Sequence[tuple[tuple[int, int], SingleAgentEpisode]], num_envs: int, time_major: bool
-) -> dict[str, Any]:
-    """Return the steps of chunks as arrays, zero where there are none.
-
-    Args:
-        parts: The chunks, each with its first row and its environment.
-        num_envs: N.
-        time_major: True for arrays [T, N, ...], False for [N, T, ...].
-    """
-    rows = [start + t for (start, _), episode in parts for t in range(len(episode))]
-    envs = [env for (_, env), episode in parts for _ in range(len(episode))]
-    shape = max(rows, default=-1) + 1, num_envs
-
-    def placed(leaf: Any) -> Any:
-        out = np.zeros((*shape, *leaf.shape[1:]), leaf.dtype)
-        out[rows, envs] = leaf
-        return out
-
-    steps = episodes_to_columns([episode for _, episode in parts])
-    columns = {name: map_struct(placed, column) for name, column in steps.items() if name not in _OF_EPISODES}
-    if columns:
-        columns["mask"] = placed(np.ones(len(rows), np.bool_))
-    if not time_major:
-        columns = map_struct(lambda leaf: leaf.swapaxes(0, 1), columns)
-    return columns
 
 
 def _joined(before: Any, rows: Any, envs: list[int], num_envs: int) -> Any:

@@ -13,7 +13,7 @@ import torch
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors.authoring import episode_function
 from epibatch.connectors.learner import default_pipeline
-from epibatch.core.errors import ConfigError, EpibatchWarning, NotAvailableError, RunnerArgumentError, RunnerError
+from epibatch.core.errors import ConfigError, EpibatchWarning, RunnerArgumentError, RunnerError
 from epibatch.env_runner import (
     MultiAgentEnv,
     MultiAgentEnvRunner,
@@ -419,9 +419,64 @@ def test_rollouts_that_break(numbered, runner_of):
     for wrong in ({"max_steps": 0}, {"max_steps": 5, "break_when_any_done": True, "break_when_all_done": True}):
         with pytest.raises(RunnerArgumentError, match="at most one way to break"):
             runner.rollout(**wrong)
-    several = runner_of(make_multi_agent("CartPole-v1"), several={})
-    with pytest.raises(NotAvailableError, match=r"rollout[\s\S]*use sample\(\)"):
-        several.rollout(5)
+
+
+class Turns(MultiAgentEnv):
+    """b acts at every second step; environment number i ends after 3 + 2 i steps; rewards and observations are t."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.length = 3 + 2 * config.vector_index
+        self.agents = self.possible_agents = ["a", "b"]
+        self.observation_space, self.action_space = gym.spaces.Box(0, 99, (1,)), gym.spaces.Discrete(5)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return {agent: np.zeros(1, np.float32) for agent in self.agents}, {}
+
+    def step(self, actions):
+        self.t += 1
+        over = self.t == self.length
+        agents = self.agents if over or self.t % 2 == 0 else ["a"]
+        rewards = dict.fromkeys(self.agents, float(self.t))
+        return {agent: np.float32([self.t]) for agent in agents}, rewards, {"__all__": over}, {}, {}
+
+
+def turns(num_steps, episodes=99):
+    """Return agent -> (row, environment) -> observation, the next one, reward, terminated: step by step."""
+    out = {"a": {}, "b": {}}
+    for env, length in enumerate((3, 5)):
+        for first in list(range(0, num_steps, length + 1))[:episodes]:  # a step that only resets is between
+            for agent, each in (("a", 1), ("b", 2)):
+                for t in range(0, length, each):
+                    after = min(t + each, length)
+                    if first + after <= num_steps:
+                        gained = sum(range(t + 1, after + 1))
+                        out[agent][first + t, env] = (t, after, gained, after == length)
+    return out
+
+
+@pytest.mark.parametrize("breaks", [{}, {"break_when_any_done": True}, {"break_when_all_done": True}])
+@pytest.mark.parametrize("random_actions", [True, False])
+def test_rollouts_of_several_agents(runner_of, breaks, random_actions):
+    runner = runner_of(Turns, 2, several={})
+    columns = runner.rollout(13, random_actions=random_actions, **breaks)
+    steps = {(): 13, ("break_when_any_done",): 3, ("break_when_all_done",): 5}[tuple(breaks)]
+    expected = turns(steps, 1 if "break_when_all_done" in breaks else 99)
+    assert [*columns] == ["a", "b"]
+    for agent, own in columns.items():
+        assert {len(column) for column in own.values()} == {steps} and own["mask"].shape == (steps, 2)
+        assert ("action_logp" in own) == (not random_actions) and not {"env_t", "agent_id"} & {*own}
+        found = {
+            (row, env): (*(own[name][row, env].item() for name in ("obs", "new_obs", "rewards", "terminateds")),)
+            for row, env in np.argwhere(own["mask"]).tolist()
+        }
+        assert found == expected[agent]
+        assert not any(own[name][~own["mask"]].any() for name in ("obs", "new_obs", "rewards", "actions"))
+    turned = runner.rollout(13, time_major=False, random_actions=True)
+    assert turned["b"]["obs"].shape == (2, 13, 1) and turned["b"]["mask"].sum() == len(turns(13)["b"])
+    assert {chunk.env_t_started for chunk in runner.sample(num_timesteps=20)} == {0}
 
 
 def test_a_rollout_that_fails_or_is_refused(runner_of):
