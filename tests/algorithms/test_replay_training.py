@@ -326,3 +326,27 @@ def test_rewards_that_pieces_change_in_episodes_are_summed(n_step):
     steps_left = np.minimum(n_step, 5 - np.arange(5))
     expected = [sum(0.5**step for step in range(count)) for count in steps_left]
     np.testing.assert_allclose(np.asarray(batch["rewards"])[:5], expected, rtol=1e-6)
+
+
+class MoreRewards(EpisodeTransform):
+    """Adds ten times what a step led to."""
+
+    def transform_episode(self, episode):
+        episode.set_rewards(new_data=episode.get_rewards() + 10.0 * episode.get_observations()[1:, 0])
+
+
+def test_pieces_change_episodes_before_they_are_added_to_the_buffer():
+    piece, drawn = MoreRewards(), []
+
+    def on_sample_end(samples, **kwargs):
+        piece(batch={}, episodes=samples)
+
+    config = small().environment(CountingEnv).callbacks(on_sample_end=on_sample_end).debugging(seed=0)
+    config.env_runners(num_envs_per_env_runner=2, rollout_fragment_length=3)  # episodes of 5 steps
+    group = EnvRunnerGroup(config=config)
+    source = config.make_source(group)
+    while len(source.buffer) < 90:
+        drawn += source.sample()
+    rows = {(step.get_observations(1)[0].item(), step.get_rewards(0)) for step in [*drawn, *source.buffer.sample(200)]}
+    assert rows == {(float(at), 1.0 + 10.0 * at) for at in range(1, 6)}, "once for each step"
+    group.stop()
