@@ -26,11 +26,17 @@ class Counting(SingleAgentEnvRunner):
 
 
 class Collects:
-    """Keeps the rewards of each step, by episode and environment."""
+    """Keeps the rewards of each step, by episode, and their sum in the episode; marks what it samples."""
 
     def __init__(self, **kwargs):
         self.rewards, self.made = defaultdict(list), []
         super().__init__(**kwargs)
+
+    def sample(self, **kwargs):
+        samples = super().sample(**kwargs)
+        for episode in samples:
+            episode.custom_data["sampled"] = True
+        return samples
 
     def on_environment_created(self, *, env, **kwargs):
         self.made.append(env)
@@ -38,6 +44,7 @@ class Collects:
     def on_episode_step(self, *, episode, env_index, metrics_logger, **kwargs):
         reward = episode.get_rewards(-1)
         self.rewards[episode.id_].append(sum(reward.values()) if isinstance(reward, dict) else reward)
+        episode.custom_data["sum"] = sum(self.rewards[episode.id_])
         metrics_logger.log_value("collected", 1, reduce="sum")
 
 
@@ -69,7 +76,8 @@ def test_it_is_made_and_called_each_step(cls):
     measured = results["evaluation"]["env_runners"]  # another object of the class counted these
     assert measured["collected"] >= measured["num_env_steps_sampled"] > 0
     for episode in runner.sample(num_episodes=3):
-        assert np.sum(runner.rewards[episode.id_]) == episode.get_return() > 0
+        assert np.sum(runner.rewards[episode.id_]) == episode.get_return() == episode.custom_data["sum"] > 0
+        assert episode.custom_data["sampled"]
     algo.stop()
 
 

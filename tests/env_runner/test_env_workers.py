@@ -226,6 +226,38 @@ def test_observations_of_one_agent_come_through_shared_memory(mode):
     runner.stop()
 
 
+class Tallying(gym.Env):
+    """Observes the steps of all environments, from a file that each of their processes maps into its memory."""
+
+    observation_space, action_space = Box(0, 99, (1,)), Discrete(2)
+
+    def __init__(self, config):
+        self.counts, self.number = np.memmap(config["counts"], np.int64, "r+"), config.vector_index
+
+    def seen(self):
+        return np.float32([self.counts.sum()])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.seen(), {"process": os.getpid()}
+
+    def step(self, action):
+        self.counts[self.number] += 1
+        return self.seen(), 0.0, False, False, {"process": os.getpid()}
+
+
+def test_environments_in_processes_share_memory_of_their_own(tmp_path):
+    """Statistics that one environment updates are seen by the others while they sample."""
+    np.zeros(2, np.int64).tofile(tmp_path / "counts")
+    config = PPOConfig().environment(Tallying, env_config={"counts": tmp_path / "counts"})
+    runner = SingleAgentEnvRunner(config=config.env_runners(gym_env_vectorize_mode="async", num_envs_per_env_runner=2))
+    order = [0, 1, 1, 0, 1, 1, 1, 0]
+    chunks = [runner.step(mask=[env == 0, env == 1], random_actions=True)[0] for env in order]
+    assert [chunk.get_observations(-1).item() for chunk in chunks] == [*range(1, 9)]
+    assert len({chunk.get_infos(-1)["process"] for chunk in chunks} | {os.getpid()}) == 3
+    runner.stop()
+
+
 def test_answers_of_an_interrupted_call_are_not_taken_for_those_of_the_next():
     def interrupt(number, frame):
         raise KeyboardInterrupt
