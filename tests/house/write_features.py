@@ -31,7 +31,7 @@ def page() -> str:
     sections = YAML(typ="safe").load(TABLE.read_text(encoding="utf-8"))
     rows = [row for section in sections for row in section["rows"]]
     absent, part = (", ".join(row["id"] for row in rows if words in row["here"]) for words in ("not here:", "Part:"))
-    parts = [HEAD.format(count=len(rows), absent=absent or "none", part=part)]
+    parts = [HEAD.format(count=len(rows), absent=absent or "none", part=part or "none")]
     for section in sections:
         parts.append(
             "\n".join([f"## {section['title']}\n\n{section['about']}\n\n{COLUMNS}", *map(_line, section["rows"])])

@@ -114,5 +114,5 @@ class ReplayConfig(AlgorithmConfig):
         """Return a `ReplaySource`."""
         ...
     def extend_learner_connector(self, pipeline: LearnerConnectorPipeline) -> None:
-        """Add n-step returns after the last of the user's pieces that may change rewards, and next observations."""
+        """Add returns of n steps after the last of the user's pieces that may change rewards or ends."""
         ...
