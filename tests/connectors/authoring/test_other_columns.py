@@ -11,7 +11,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 
-from epibatch.algorithms.dqn import DQNConfig
+from epibatch.algorithms import DQNConfig
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.columns import CastColumns, HashColumns
