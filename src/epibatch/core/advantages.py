@@ -167,11 +167,11 @@ def cut_at_ends(counts: npt.NDArray[np.int64], terminateds: Rows) -> npt.NDArray
         counts: int64 [S], rows per segment, bootstrap rows included.
         terminateds: bool [R].
     """
-    stops, ends = np.cumsum(counts), np.flatnonzero(convert_to_numpy(terminateds)) + 1
-    inner = ends[~np.isin(ends, stops - 1)]
-    if not len(inner):
+    stops, inner = np.cumsum(counts), np.array(convert_to_numpy(terminateds), np.bool_)
+    inner[stops[stops > 1] - 2] = False
+    if not inner.any():
         return counts
-    cuts: npt.NDArray[np.int64] = np.union1d(stops, inner)
+    cuts: npt.NDArray[np.int64] = np.union1d(stops, np.flatnonzero(inner) + 1)
     cuts[1:] -= cuts[:-1].copy()
     return cuts
 
