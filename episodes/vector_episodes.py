@@ -462,6 +462,15 @@ def _window(older: Leaf, newest: Leaf | None, count: int) -> Leaf:
     return window
 
 
+def env_numbers(episodes: Sequence[Any]) -> list[int | None]:
+    """Return the number of each episode's vector environment; None for one that no runner of one agent recorded."""
+    if isinstance(episodes, VectorEpisodes):
+        return list(episodes.envs().tolist())
+    sources = [getattr(getattr(episode, "rewards", None), "source", None) for episode in episodes]
+    chunks = [None if source is None else source.chunk for source in sources]
+    return [chunk and (chunk.env if chunk.origin is None else chunk.origin[0]) for chunk in chunks]
+
+
 def count_steps(episodes: Sequence[Any]) -> int:
     """Count the environment steps of episodes; an item without a length has none.
 

@@ -17,7 +17,7 @@ from epibatch.core.spaces import fill_row
 from epibatch.core.structs import Form, flatten, map_struct, paths_of, unflatten
 
 from ...episodes.rows import Rows, Windows
-from ...episodes.vector_episodes import VectorEpisodes
+from ...episodes.vector_episodes import env_numbers
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.windows import check_window, window
@@ -252,14 +252,6 @@ def id_rows(group: ChunkGroup, column: str, counts: Sequence[int], where: str) -
     return np.array(rows, np.int64) if all(type(name) is int for name in names) else [str(name) for name in rows]
 
 
-def _env_indices(group: ChunkGroup) -> list[Any]:
-    if isinstance(group.episodes, VectorEpisodes):
-        return list(group.episodes.envs().tolist())
-    sources = [getattr(getattr(episode, "rewards", None), "source", None) for episode in group.episodes]
-    chunks = [None if source is None else source.chunk for source in sources]
-    return [chunk and (chunk.env if chunk.origin is None else chunk.origin[0]) for chunk in chunks]
-
-
 def _agent_indices(group: ChunkGroup) -> list[Any]:
     if not group.several:
         return [0] * len(group.episodes)
@@ -280,7 +272,7 @@ _IDS: dict[str, Callable[[ChunkGroup], list[Any]]] = {
     Columns.MODULE_ID: lambda group: [
         DEFAULT_MODULE_ID if episode.module_id is None else episode.module_id for episode in group.episodes
     ],
-    Columns.ENV_INDEX: _env_indices,
+    Columns.ENV_INDEX: lambda group: env_numbers(group.episodes),
     Columns.AGENT_INDEX: _agent_indices,
 }
 

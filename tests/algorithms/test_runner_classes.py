@@ -81,6 +81,29 @@ def test_it_is_made_and_called_each_step(cls):
     algo.stop()
 
 
+class Lists(SingleAgentEnvRunner):
+    """Returns episodes in a plain list, one of them changed."""
+
+    def sample(self, **kwargs):
+        episodes = list(super().sample(**kwargs))
+        episodes[0].custom_data["first"] = True
+        return episodes
+
+
+@pytest.mark.parametrize("unit", ["episodes", "timesteps"])
+def test_a_plain_list_of_episodes_is_evaluated_alike(unit):
+    found = []
+    for cls in (None, Lists):
+        config = config_of(env_runner_cls=cls)
+        config.evaluation(evaluation_duration=7 if unit == "episodes" else 300, evaluation_duration_unit=unit)
+        algo = config.build_algo()
+        algo.train()
+        measured = algo.evaluate()["env_runners"]
+        found.append({name: measured[name] for name in measured if name.startswith(("episode_", "num_e"))})
+        algo.stop()
+    assert found[0] == found[1] and found[0]["num_episodes"] > 0
+
+
 def test_of_a_file_and_of_a_checkpoint(tmp_path, monkeypatch):
     (tmp_path / "counting_runners.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)

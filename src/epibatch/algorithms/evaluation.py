@@ -24,6 +24,7 @@ from ..env_runner.env_runner_group import EnvRunnerGroup
 from ..env_runner.group.make_runner import make_runner
 from ..env_runner.metrics import AgentMetrics
 from ..episodes.multi_agent_episode import MultiAgentEpisode
+from ..episodes.vector_episodes import env_numbers
 from .config.pipelines import FrozenStates, check_same_pieces
 
 if TYPE_CHECKING:
@@ -376,9 +377,9 @@ class EvaluatedEpisodes:
 
 def _with_envs(runner: Any, chunks: Any) -> Iterator[tuple[int, Any]]:
     """Each chunk with the number of its environment."""
-    if hasattr(chunks, "chunks"):
-        return zip((chunk.env for chunk in chunks.chunks), chunks)
-    return zip(map(runner.env_of, chunks), chunks)
+    if hasattr(runner, "env_of"):
+        return zip(map(runner.env_of, chunks), chunks)
+    return zip((number or 0 for number in env_numbers(chunks)), chunks)
 
 
 def _return_of(chunk: Any) -> float:
