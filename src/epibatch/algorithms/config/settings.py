@@ -280,6 +280,12 @@ def _must_be_zero(value: int, advice: str) -> int:
     return value
 
 
+def _created_model(name: str, base: type[SettingsModel], fields: dict[str, Any]) -> Any:
+    """Return a model whose descriptions are those of its fields; pydantic looks for no source text, which is slow."""
+    arguments = {"use_attribute_docstrings": False}
+    return create_model(name, __base__=base, __module__=__name__, __cls_kwargs__=arguments, **fields)
+
+
 def _partial(name: str, *models: type[SettingsModel], without: Collection[str] = ()) -> Any:
     """A type of some settings of some sections, which are kept as a dict of those that are given."""
     fields: dict[str, Any] = {
@@ -288,7 +294,7 @@ def _partial(name: str, *models: type[SettingsModel], without: Collection[str] =
         for attribute, field in model.model_fields.items()
         if attribute not in without and attribute not in _HOOKS
     }
-    partial_model = create_model(name, __base__=SettingsModel, __module__=__name__, **fields)
+    partial_model = _created_model(name, SettingsModel, fields)
 
     def kept(value: Any, check: Callable[[Any], SettingsModel]) -> dict[str, Any]:
         settings = check(value)
@@ -769,7 +775,7 @@ def _multi_agent_settings(name: str, training: type[TrainingSettings]) -> Any:
     """The section of an algorithm: modules can have settings of its training of their own."""
     base = MultiAgentSectionSettings.model_fields
     overrides = _partial("ModuleOverrides", training, without=COMMON_SETTINGS)
-    module_model = create_model("ModuleSettings", __base__=SettingsModel, config=(overrides, ...))
+    module_model = _created_model("ModuleSettings", SettingsModel, {"config": (overrides, ...)})
     check = PlainValidator(partial(_policies, configs=TypeAdapter(dict[str, module_model])))  # type: ignore[valid-type]
     policies = Annotated[base["policies"].annotation, check, WithJsonSchema(_POLICIES_SCHEMA)]  # type: ignore[valid-type]
     per_module = "algorithm_config_overrides_per_module"
@@ -780,7 +786,7 @@ def _multi_agent_settings(name: str, training: type[TrainingSettings]) -> Any:
             Field(default_factory=dict, description=base[per_module].description),
         ),
     }
-    return create_model(name, __base__=MultiAgentSectionSettings, __module__=__name__, **fields)
+    return _created_model(name, MultiAgentSectionSettings, fields)
 
 
 class AlgorithmSettings(SettingsModel):
@@ -838,7 +844,7 @@ def algorithm_settings(name: str, training: type[TrainingSettings], config: type
         "training": (training, Field(default_factory=training)),
         "multi_agent": (agents, Field(default_factory=agents)),
     }
-    made: type[AlgorithmSettings] = create_model(f"{config.__name__}Model", __base__=AlgorithmSettings, **fields)
+    made: type[AlgorithmSettings] = _created_model(f"{config.__name__}Model", AlgorithmSettings, fields)
     for model, place in ((made, "model"), (agents, "model_of_agents")):
         model.__module__, model.__qualname__ = config.__module__, f"{config.__qualname__}.{place}"
     config.model_of_agents = agents
