@@ -55,7 +55,7 @@ from .inspecting import inspect_algorithm
 from .other_libraries import ACT
 from .policy import MultiAgentPolicy, Policy, policy_for
 from .policy_spec import PolicySpec, settings_of
-from .recorded_episodes import apart_from_pieces, held_out_episodes, held_out_losses, with_spaces_of_data
+from .recorded_episodes import apart_from_pieces, check_scale, held_out_episodes, held_out_losses, with_spaces_of_data
 from .run.results import judge
 from .run.saved_checkpoints import read_newest
 from .sources import DrawnSource, ReportingSource, Source, StatefulSource, check_source
@@ -170,6 +170,8 @@ class Algorithm:
             for module_id, module in modules.items():
                 self._check(module_id, module)
             check_sequence_settings(modules.values())
+            if config.input_ is not None and not config.is_multi_agent:
+                check_scale(config, self.env_runner.get_spaces()["__env_single__"][1])
             self._batches: Source = self.config.make_source(self.env_runner_group)
             check_source(self.config, self._batches)
             self.learner_group = LearnerGroup(
