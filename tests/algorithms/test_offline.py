@@ -477,13 +477,16 @@ def test_data_of_another_environment_than_the_sampled_one_is_refused(env, text):
         (BCConfig, 1.0, {}, None),
         (CQLConfig, 1.0, {}, None),
         (BCConfig, 2.0, {"normalize_actions": False}, None),
+        (BCConfig, 1.8, {"recorded": True}, None),
         (BCConfig, 3.5, {}, None),  # as a Gaussian's: the environment would not have taken them
     ],
 )
 def test_recorded_actions_of_another_scale_are_warned_of_once(config, scale, settings, do):
-    random = np.random.default_rng(0)
+    random, settings = np.random.default_rng(0), dict(settings)
+    outputs = {"actions_for_env": np.zeros((40, 1), np.float32)} if settings.pop("recorded", False) else {}
     episodes = [
         SingleAgentEpisode(
+            extra_model_outputs=outputs,
             observations=random.normal(size=(41, 3)).astype(np.float32),
             actions=scale * np.linspace(-1, 1, 40, dtype=np.float32)[:, None],
             rewards=random.normal(size=40),

@@ -138,6 +138,7 @@ def check_scale(config: AlgorithmConfig, space: Any) -> None:
     """Warn if recorded actions seem to be the environment's own numbers, where modules act in -1 to 1.
 
     The first steps are looked at. A Gaussian policy that acted in -1 to 1 also leaves them, and then the bounds too.
+    Episodes with `actions_for_env` have the module's own actions.
 
     Args:
         config: Its episodes are single-agent ones.
@@ -145,6 +146,8 @@ def check_scale(config: AlgorithmConfig, space: Any) -> None:
     """
     squashes, steps, rows = config.heads == "soft_actor_critic", 0, []
     for episode in training_episodes(config):
+        if Columns.ACTIONS_FOR_ENV in episode.extra_model_outputs:
+            return
         rows.append(flatten(episode.get_actions(slice(None))))
         steps += len(episode)
         if steps >= _AT_ONCE:
@@ -154,11 +157,7 @@ def check_scale(config: AlgorithmConfig, space: Any) -> None:
         return
     for place, (box, path) in enumerate(zip(boxes, paths_of(form))):
         values = np.concatenate([np.ravel(leaves[place]) for leaves, _ in rows])
-        if (
-            not isinstance(box, gym.spaces.Box)
-            or not box.is_bounded()
-            or {box.low.dtype.kind, values.dtype.kind} != {"f"}
-        ):
+        if values.dtype.kind != "f" or not isinstance(box, gym.spaces.Box) or not box.is_bounded():
             continue
         low, high = values.min(), values.max()
         if max(-low, high) <= 1 + _ROUNDED or not (squashes or (box.low.min() <= low and high <= box.high.max())):
