@@ -132,6 +132,7 @@ class Algorithm:
         predict = MovedAttribute(ACT)
         compute_single_action = MovedAttribute(ACT)
         compute_actions = MovedAttribute(ACT)
+        local_replay_buffer = MovedAttribute("use replay_buffer")
         save = MovedAttribute("use save_to_path(path)")
         load = MovedAttribute("use from_checkpoint(path)")
         restore = MovedAttribute("use restore_from_path(path), or Algorithm.from_checkpoint(path)")
@@ -210,6 +211,11 @@ class Algorithm:
         """The learner of this process; with `num_learners` it has the newest state of all."""
         learner: Learner = self.learner_group.learner
         return learner
+
+    @property
+    def replay_buffer(self) -> Any:
+        """The buffer of sampled steps, or without runners of recorded ones; None for an algorithm without replay."""
+        return getattr(self._batches, "buffer", None)
 
     def _check(self, module_id: str, module: Any, config: AlgorithmConfig | None = None) -> None:
         try:
