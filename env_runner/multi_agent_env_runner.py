@@ -21,6 +21,7 @@ from .acting.acting_modules import (
     act_for_agents,
     copied_actions,
     explores,
+    name_undeclared_change,
     sample_masked_actions_of_agents,
     spread,
 )
@@ -651,16 +652,20 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         # the newest chunks: running episodes may have been cut since the env-to-module call
         to_act = ToAct(envs, [self._recorder.episodes[env] for env in envs], self._agents_to_act)
         if any(to_act.agents):
-            columns = act_for_agents(
-                self.module,
-                self._module_to_env,
-                self._pending.batch,
-                to_act,
-                explore=explore,
-                t=self._metrics.steps,
-                shared_data=self._pending.shared,
-                metrics=self._metrics.logged,
-            )
+            try:
+                columns = act_for_agents(
+                    self.module,
+                    self._module_to_env,
+                    self._pending.batch,
+                    to_act,
+                    explore=explore,
+                    t=self._metrics.steps,
+                    shared_data=self._pending.shared,
+                    metrics=self._metrics.logged,
+                )
+            except Exception as error:
+                name_undeclared_change(error, self._env_to_module, to_act.episodes, self.module)
+                raise
         return spread(columns, to_act, self.num_envs, {WEIGHTS_SEQ_NO: self._policy.version})
 
 

@@ -20,7 +20,7 @@ from ..episodes.flat_columns import episodes_to_columns
 from ..episodes.single_agent_episode import SingleAgentEpisode
 from ..episodes.vector_episodes import VectorEpisodes
 from ..episodes.vector_recorder import VectorRecorder
-from .acting.acting_modules import act, sample_masked_actions
+from .acting.acting_modules import act, name_undeclared_change, sample_masked_actions
 from .env_runner import EnvRunner, placed_steps
 from .envs.env_checks import has_objects
 from .envs.env_stepper import EnvStepper, VectorStep
@@ -312,17 +312,22 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
     def _actions(self, explore: bool) -> tuple[Any, Any, dict[str, Any]]:
         """Return the module's actions, those for the environment, and the other columns of the step."""
         pending = self._pending
-        columns = act(
-            self.module,
-            self._module_to_env,
-            pending.batch,
-            self._recorder.episodes if pending.envs is None else self._observing(pending.envs),
-            explore=explore,
-            t=self._metrics.steps,
-            envs=pending.envs,
-            shared_data=pending.shared,
-            metrics=self._metrics.logged,
-        )
+        episodes = self._recorder.episodes if pending.envs is None else self._observing(pending.envs)
+        try:
+            columns = act(
+                self.module,
+                self._module_to_env,
+                pending.batch,
+                episodes,
+                explore=explore,
+                t=self._metrics.steps,
+                envs=pending.envs,
+                shared_data=pending.shared,
+                metrics=self._metrics.logged,
+            )
+        except Exception as error:
+            name_undeclared_change(error, self._env_to_module, episodes, self.module)
+            raise
         actions = columns.pop(Columns.ACTIONS)
         for_env = columns.pop(Columns.ACTIONS_FOR_ENV, actions)
         if for_env is actions:  # an environment may change the action it is given

@@ -60,7 +60,7 @@ class BatchAxes(Piece):
         known = math.prod(size for size in self.sizes if size > 0)
 
         def split(leaf: Any, name: str) -> Any:
-            if not hasattr(leaf, "reshape"):
+            if not getattr(leaf, "ndim", 0):  # a number, such as a weight of all rows
                 return leaf
             if len(leaf) % known or (len(leaf) != known and -1 not in self.sizes):
                 raise ColumnError(

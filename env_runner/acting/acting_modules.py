@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -150,6 +152,35 @@ def forward(module: Any, batch: dict[str, Any], *, explore: bool, t: int) -> dic
             do="return a dict from _forward",
         )
     return outputs
+
+
+def name_undeclared_change(error: Exception, pipeline: Any, episodes: Sequence[Any], module: Any) -> None:
+    """Put the piece that changes the shape of observations, and not their space, before a module's error.
+
+    Args:
+        error: What acting raised.
+        pipeline: The env-to-module pipeline.
+        episodes: The running episodes.
+        module: The module that acts.
+    """
+    steps: list[Any] = []
+    with suppress(Exception), warnings.catch_warnings():  # the error itself is what counts
+        warnings.simplefilter("ignore")
+        steps = pipeline.trace(episodes, module).pieces
+    pieces = {step.name: step.piece for step in pipeline.plan().steps}
+    for step in steps:
+        piece = pieces[step.piece]
+        if type(piece).__module__.startswith("epibatch.") or piece.observation_space != piece.input_observation_space:
+            continue
+        for name, after in step.after.items():
+            parts = name.replace("episode.observations", Columns.OBS).split("/")
+            before = step.before.get(name) or step.before.get(name.replace(Columns.OBS, "episode.observations"))
+            shapes = [column.shape[1:] for column in (before, after) if column is not None and column.shape]
+            if Columns.OBS in parts[:2] and len(shapes) == 2 and shapes[0] != shapes[1]:
+                what = f"piece {step.piece!r} ({type(piece).__name__}) changes the shape of observations"
+                do = "write its recompute_output_observation_space, which returns the space of what it gives"
+                add_context(error, f"{what}, and declares no other space: {do};")
+                return
 
 
 def check_actions(columns: dict[str, Any], num_envs: int) -> None:

@@ -148,13 +148,19 @@ class TensorRecorder:
         order = _by_end(episodes)
         self.partial = {episodes.ids[i] for i in order if not episodes.terminateds()[i] | episodes.truncateds()[i]}
         part = episodes.take(order)
-        return _table(part, columns, finals, lambda: arrays().take(order)) if as_tensors else part
+        return _table(part, columns, finals, partial(_taken, arrays, order)) if as_tensors else part
 
     def abort(self) -> list[Any]:
         """Drop what was not flushed, and return the episodes that ended in it with finite rewards."""
         episodes = self.flush(0, check=False) if len(self._steps) > self._kept else []
         self._forget()
         return [episode for episode in episodes if episode.is_done and np.isfinite(episode.get_rewards()).all()]
+
+
+def _taken(arrays: Any, order: Any) -> VectorEpisodes:
+    """Return some of the episodes that a function makes; a table with it can be pickled."""
+    episodes: VectorEpisodes = arrays().take(order)
+    return episodes
 
 
 def _episodes(columns: Any, finals: Any, flags: Any, *, returns_before: Any, **rest: Any) -> VectorEpisodes:

@@ -264,7 +264,10 @@ def inspect(
     except training.STARTUP_ERRORS as error:
         _fail(error)
     data = inspection.data
-    typer.echo(inspection.to_json() if as_json else "\n".join([*data["notes"], *data["compared"], f"page: {out}"]))
+    lines = [*data["notes"], *data["compared"], f"page: {out}"]
+    if data["gap"] != [None, None] and not lines[0].startswith("Acting and learning differ"):
+        lines.insert(0, "Acting and learning agree.")
+    typer.echo(inspection.to_json() if as_json else "\n".join(lines))
 
 
 @app.command()

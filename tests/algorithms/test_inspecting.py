@@ -390,6 +390,11 @@ def test_the_command(tmp_path, monkeypatch):
     assert done.exit_code == 0 and "page: page.html" in done.stdout
     assert '"iteration":1' in (tmp_path / "page.html").read_text()
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == files
+    assert done.stdout.splitlines()[0] == "Acting and learning agree."
+    clip = "[{piece: clip, low: -0.01, high: 0.01}]"
+    (tmp_path / "differ.yaml").write_text(f"{CONFIG}learners: {{learner_connector: {clip}}}\n")
+    lines = run(app, ["inspect", "differ.yaml", "--steps", "20"]).stdout.splitlines()
+    assert lines[0].startswith("Acting and learning differ") and not any("agree" in line for line in lines)
     (tmp_path / "wrong.yaml").write_text(CONFIG.replace("CartPole-v1", "NoSuchEnv-v0"))
     for wrong in ("nothing.yaml", str(tmp_path), "wrong.yaml"):
         assert run(app, ["inspect", wrong]).exit_code == 2

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import warnings
 
 import gymnasium as gym
 import numpy as np
@@ -463,6 +465,44 @@ def test_data_of_another_environment_than_the_sampled_one_is_refused(env, text):
     config = SACConfig().environment(env).offline_data(input_=falling(5)).training(train_batch_size=8)
     with pytest.raises(ConfigError, match=text):
         config.build_algo()
+
+
+@pytest.mark.parametrize(
+    ("config", "scale", "settings", "do"),
+    [
+        (BCConfig, 2.0, {}, r"normalize_actions=False\) if"),
+        (MARWILConfig, 1.8, {}, r"normalize_actions=False\) if"),
+        (CQLConfig, 2.0, {}, "^convert .*normalize_action,"),
+        (CQLConfig, 2.0, {"normalize_actions": False}, "^convert .*normalize_action,"),
+        (BCConfig, 1.0, {}, None),
+        (CQLConfig, 1.0, {}, None),
+        (BCConfig, 2.0, {"normalize_actions": False}, None),
+        (BCConfig, 1.8, {"recorded": True}, None),
+        (BCConfig, 3.5, {}, None),  # as a Gaussian's: the environment would not have taken them
+    ],
+)
+def test_recorded_actions_of_another_scale_are_warned_of_once(config, scale, settings, do):
+    random, settings = np.random.default_rng(0), dict(settings)
+    outputs = {"actions_for_env": np.zeros((40, 1), np.float32)} if settings.pop("recorded", False) else {}
+    episodes = [
+        SingleAgentEpisode(
+            extra_model_outputs=outputs,
+            observations=random.normal(size=(41, 3)).astype(np.float32),
+            actions=scale * np.linspace(-1, 1, 40, dtype=np.float32)[:, None],
+            rewards=random.normal(size=40),
+            truncated=True,
+            len_lookback_buffer=0,
+        )
+        for _ in range(3)
+    ]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        config().environment("Pendulum-v1", **settings).offline_data(input_=episodes).build_algo().stop()
+    assert len(caught) == (do is not None)
+    for warning in caught:
+        message = warning.message
+        assert message.where == "offline_data.input_, column 'actions'" and message.expected.startswith("-1 to 1")
+        assert message.found.startswith(f"-{scale:.3g} to {scale:.3g}, ") and re.search(do, message.do)
 
 
 def test_a_subclass_of_an_algorithm_for_data_may_sample():

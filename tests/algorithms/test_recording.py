@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from epibatch.algorithms import BCConfig, PPOConfig
+from epibatch.algorithms import BCConfig, DQNConfig, PPOConfig
 from epibatch.cli import app
 from epibatch.core.errors import ConfigError
 from epibatch.core.registry import register_env
@@ -119,6 +119,17 @@ def test_an_environment_that_fails_is_reported_and_nothing_is_written(record, tm
         register_env("recorded_fickle", lambda config: Fickle())
     assert result.exit_code == 3 and re.search("RuntimeError.*the motor is off", result.stderr)
     assert not (tmp_path / "data").exists()
+
+
+def test_a_run_with_a_replay_buffer_that_was_not_saved_is_recorded_without_a_warning(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = DQNConfig().environment("CartPole-v1").training(num_steps_sampled_before_learning_starts=990)
+    algo = config.debugging(seed=1).build_algo()
+    algo.train()
+    algo.save_to_path("run/checkpoints/000001")
+    algo.stop()
+    result = CliRunner().invoke(app, ["record", "run", "--episodes", "2", "--to", "data"])
+    assert result.exit_code == 0 and "replay buffer" not in result.output, result.output
 
 
 def test_whole_episodes_of_several_agents_are_recorded_and_learned_from(tmp_path, monkeypatch):

@@ -260,10 +260,6 @@ class ShortConfig(DQNConfig):
 
     min_env_steps_per_iteration = 60
 
-    def make_source(self, env_runner_group):
-        self.__dict__["source"] = super().make_source(env_runner_group)
-        return self.__dict__["source"]
-
 
 def test_results_of_training_have_the_buffer_and_batches_have_kept_outputs():
     kept, versions = {"type": "EpisodeReplayBuffer", "capacity": 50, "kept_outputs": ["weights_seq_no"]}, []
@@ -286,7 +282,7 @@ def test_results_of_training_have_the_buffer_and_batches_have_kept_outputs():
     assert results["num_env_steps_sampled"] == 8 * 40 and results["training_intensity"] == 8 * 40 / 60
     assert 35 <= results["num_env_steps_stored"] <= 50
     assert [max(each) for each in versions] == [0, 1], "each fragment of the weights of one update"
-    drawn = algo.config.__dict__["source"].buffer.sample(30)
+    drawn = algo.replay_buffer.sample(30)
     batch = algo.learner.make_batch(drawn)["default_policy"]
     versions = [int(episode.get_extra_model_outputs("weights_seq_no")[0]) for episode in drawn]
     assert batch["weights_seq_no"].tolist() == versions and set(versions) == {0, 1}

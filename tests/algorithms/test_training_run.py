@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import logging
+import math
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from epibatch.algorithms import Algorithm, Logger, PPOConfig, RunFolder, TrainingRun
 from epibatch.algorithms.run import error_reports
+from epibatch.algorithms.run.training_progress import summary
 from epibatch.core import save_state
 from epibatch.core.errors import ConfigError, EpibatchError, EpibatchWarning, MissingExtraError, RunnerError
 from epibatch.core.registry import env_creator
@@ -436,6 +438,12 @@ def test_reports_of_named_errors_and_of_other_libraries():
 def test_plain_lines_where_there_is_no_terminal(folder, capsys, rules, results, line):
     TrainingRun(Scripted(config(**rules), results), folder, "r").run(1)
     assert capsys.readouterr().out.startswith(line)
+
+
+def test_a_line_of_a_run_from_recorded_episodes_says_how_many_rows_it_learned():
+    sampled, learned = {"num_env_steps_sampled": 0, "episode_return_mean": math.nan}, {"num_rows": 3000}
+    results = {"env_runners": sampled, "learners": {"__all_modules__": learned}, "time_this_iter_s": 2.0}
+    assert summary({**results, **measured(7)}) == "learned 1,500 rows/s | evaluation 7.0"
 
 
 @pytest.mark.parametrize("mean", [None, float("nan")])

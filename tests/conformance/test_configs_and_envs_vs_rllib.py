@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pettingzoo
 import pytest
+from ray._common.deprecation import DEPRECATED_VALUE
 
+from epibatch.core.errors import ConfigError
 from oracle.agent_games import AGENTS, game_class
-from oracle.libraries import BOTH, RLLIB
+from oracle.libraries import BOTH, EPIBATCH, RLLIB
 from oracle.makers import names
 from oracle.probes import plain
 
@@ -60,6 +64,27 @@ def test_pipelines_have_the_same_pieces(settings):
         spaces = [dict(to_module.observation_space), dict(to_module.action_space)] if config.is_multi_agent else []
         found.append([config.is_multi_agent, spaces, *map(names, pipelines)])
     assert found[0] == found[1]
+
+
+SECTIONS = [
+    "environment", "env_runners", "learners", "training", "callbacks", "evaluation", "offline_data", "multi_agent",
+    "reporting", "checkpointing", "debugging", "fault_tolerance", "rl_module",
+]  # fmt: skip
+
+
+def test_every_setting_of_theirs_is_one_here_or_is_answered():
+    asked, unanswered = 0, []
+    for section in SECTIONS:
+        for name, parameter in inspect.signature(getattr(RLLIB.AlgorithmConfig, section)).parameters.items():
+            if parameter.default is inspect.Parameter.empty or parameter.default == DEPRECATED_VALUE:
+                continue
+            asked += 1
+            try:
+                getattr(EPIBATCH.PPOConfig(), section)(**{name: None})
+            except ConfigError as error:  # None may be no value of it
+                answer = re.search(rf"{name}: unknown setting(; use|; leave it out| here; it belongs to)?", str(error))
+                unanswered += [name] if answer and not answer[1] else []
+    assert asked > 150 and unanswered == []
 
 
 def policy(library: Any, **settings: Any) -> Any:

@@ -10,6 +10,7 @@ import torch
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2
 from epibatch.core.errors import ColumnError, ConfigError
+from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
 from epibatch.env_runner import MultiAgentEnv, SingleAgentEnvRunner
 from fixture_envs import ScriptedEnv
 
@@ -287,3 +288,26 @@ def test_observations_that_are_nan_are_blamed(nan, front, words):
         runner.sample(num_timesteps=6)
     blamed = ("of which the module made its outputs", "NaN")
     assert words in str(raised.value) and (blamed[0] in str(raised.value)) == (nan or front is not None)
+
+
+class Layers(TorchRLModule):
+    """Hands states `[B, H]` to a layer of torch as they are."""
+
+    def setup(self):
+        self.lstm, self.pi = torch.nn.LSTM(4, 8, batch_first=True), torch.nn.Linear(8, 2)
+
+    def get_initial_state(self):
+        return {"h": np.zeros(8, np.float32), "c": np.zeros(8, np.float32)}
+
+    def _forward(self, batch, **kwargs):
+        rows, (h, c) = self.lstm(batch["obs"], (batch["state_in"]["h"], batch["state_in"]["c"]))
+        return {"action_dist_inputs": self.pi(rows), "state_out": {"h": h[0], "c": c[0]}}
+
+
+def test_a_state_that_torch_refuses_is_shown_with_the_shape_that_torch_takes():
+    config = PPOConfig().environment("CartPole-v1").rl_module(rl_module_spec=RLModuleSpec(module_class=Layers))
+    shown = (
+        r"'h': \[1, 8\].* \(torch's recurrent layers take \[layers, B, H\], such as state\[None\] of a state \[B, H\]\)"
+    )
+    with pytest.raises(RuntimeError, match=shown):
+        SingleAgentEnvRunner(config=config).sample(num_timesteps=2)

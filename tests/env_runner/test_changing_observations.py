@@ -7,12 +7,15 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 from epibatch.algorithms import PPOConfig
+from epibatch.connectors import ConnectorV2
 from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.observations import Clip
 from epibatch.core.errors import ColumnError, SpaceError
-from epibatch.env_runner import MultiAgentEnv, MultiAgentEnvRunner, SingleAgentEnvRunner
+from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
+from epibatch.env_runner import MultiAgentEnv, MultiAgentEnvRunner, SingleAgentEnvRunner, make_multi_agent
 from epibatch.episodes import SingleAgentEpisode, reader_of
 
 SPACE = gym.spaces.Dict(a=gym.spaces.Box(-1, 1, (2,)), b=gym.spaces.Box(-1, 1, (3,)))
@@ -146,3 +149,61 @@ def test_a_piece_that_leaves_observations_without_a_space_is_named(how: Any, sev
     config.env_runners(env_to_module_connector=lambda *_: [Clip(low=-9, high=9), Transformed(how=how)])
     with pytest.raises(SpaceError, match=r"piece 1 \(Transformed\)[\s\S]*found: +none, after[\s\S]*do: +return real"):
         config.build_algo()
+
+
+class Wider(ConnectorV2):
+    """Gives each observation twice, and says nothing of it."""
+
+    def __init__(self, input_observation_space=None, input_action_space=None, *, to_batch=False, **kwargs):
+        super().__init__(input_observation_space, input_action_space, **kwargs)
+        self.to_batch = to_batch
+
+    def __call__(self, *, rl_module, batch, episodes, explore=None, shared_data=None, metrics=None, **kwargs):
+        for episode in self.single_agent_episode_iterator(episodes):
+            row = np.tile(episode.get_observations(-1), 2)
+            if self.to_batch:
+                self.add_batch_item(batch, "obs", row, episode)
+            else:
+                episode.set_observations(at_indices=-1, new_data=row)
+        return batch
+
+
+class Declared(Wider):
+    def recompute_output_observation_space(self, input_observation_space, input_action_space):
+        return gym.spaces.Box(-np.inf, np.inf, (8,), np.float32)
+
+
+class OwnModule(TorchRLModule):
+    def setup(self) -> None:
+        self.pi = torch.nn.Linear(*self.observation_space.shape, 2)
+
+    def _forward(self, batch: Any, **kwargs: Any) -> dict[str, Any]:
+        return {"action_dist_inputs": self.pi(batch["obs"])}
+
+
+@pytest.mark.parametrize("to_batch", [False, True])
+@pytest.mark.parametrize("kind", ["default", "own module", "agents"])
+def test_a_piece_that_does_not_declare_what_it_changes_is_named(kind, to_batch):
+    pieces = [Wider(to_batch=to_batch), Clip(low=-9.0, high=9.0)]
+    config = PPOConfig().environment("CartPole-v1").env_runners(env_to_module_connector=lambda env: pieces)
+    config.debugging(seed=0)
+    if kind == "own module":
+        config.rl_module(rl_module_spec=RLModuleSpec(module_class=OwnModule))
+    if kind == "agents":
+        config.environment(make_multi_agent("CartPole-v1"), env_config={"num_agents": 2})
+        config.multi_agent(policies=["p"], policy_mapping_fn=lambda agent, episode, **kwargs: "p")
+    runner = (MultiAgentEnvRunner if kind == "agents" else SingleAgentEnvRunner)(config=config)
+    with pytest.raises((SpaceError, RuntimeError), match=r"^piece 'wider' \(Wider\) changes .*recompute_output_obs"):
+        runner.sample(num_timesteps=4)
+    runner.stop()
+
+
+def test_a_piece_that_declares_it_is_not_named_in_an_error_of_the_module():
+    class Wrong(OwnModule):
+        def _forward(self, batch: Any, **kwargs: Any) -> dict[str, Any]:
+            return {"action_dist_inputs": self.pi(batch["obs"][:, :3])}
+
+    config = PPOConfig().environment("CartPole-v1").rl_module(rl_module_spec=RLModuleSpec(module_class=Wrong))
+    runner = SingleAgentEnvRunner(config=config.env_runners(env_to_module_connector=lambda env: [Declared()]))
+    with pytest.raises(RuntimeError, match=r"^in Wrong's forward pass"):
+        runner.sample(num_timesteps=4)

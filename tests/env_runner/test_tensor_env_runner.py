@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import warnings
 from typing import Any, ClassVar
 
@@ -189,6 +190,17 @@ def test_a_loop_may_sample_in_inference_mode_and_go_on_outside_of_it():
     ):
         assert episode.return_before == pytest.approx(expected.return_before, abs=1e-6)
         assert np.array_equal(episode.get_observations(), expected.get_observations())
+
+
+def test_episodes_of_tensors_are_pickled_as_such():
+    runner = runner_of(TensorEnvRunner, config_of(TorchPoints))
+    episodes = runner.sample(num_timesteps=N * T, explore=False, as_tensors=True)
+    again = pickle.loads(pickle.dumps(episodes))
+    made = [runner.config.build_learner_connector(None, None)(rl_module=runner.module, batch={}, episodes=each)
+            for each in (episodes, again)]  # fmt: skip
+    assert type(made[1]["obs"]) is torch.Tensor and torch.equal(made[0]["obs"], made[1]["obs"])
+    assert [episode.id_ for episode in again] == [episode.id_ for episode in episodes]
+    assert all(np.array_equal(a.get_rewards(), b.get_rewards()) for a, b in zip(again, episodes))
 
 
 def test_values_of_truncated_rows_are_those_of_terminal_observations():

@@ -11,8 +11,9 @@ import pytest
 import torch
 from fixture_cases import slow
 
+from epibatch.algorithms import register_algorithm
 from epibatch.algorithms.ppo import PPOConfig
-from epibatch.core.errors import CheckpointError, ConfigError
+from epibatch.core.errors import CheckpointError, ConfigError, EpibatchWarning
 from epibatch.learner import LearnerSettings, PPOLoss, PPOSettings
 
 POINTS = [[0, 1.0], [10, 0.5], [20, 0.5], [40, 0.0]]
@@ -394,6 +395,43 @@ def test_a_loss_without_the_settings_that_were_set_is_named():
     per_module = {"default_policy": {"standardize_advantages": False}}
     quiet = config(loss=plain_loss).rl_module(algorithm_config_overrides_per_module=per_module)
     assert learned(quiet.build_algo())["num_minibatches"] == 4
+
+
+class WithoutSettings(PPOLoss):
+    def __init__(self):
+        super().__init__()
+
+
+@pytest.mark.parametrize("loss", [WithoutSettings, PPOLoss(), PPOLoss(PPOSettings(clip_param=0.2))])
+def test_a_loss_that_was_made_without_the_settings_of_the_config_is_named(loss):
+    with pytest.warns(EpibatchWarning) as caught:
+        config(loss=loss, clip_param=0.1, use_kl_loss=True).build_algo().stop()
+    (warning,) = caught
+    assert warning.message.where == "settings clip_param"
+    assert (loss if isinstance(loss, type) else type(loss)).__name__ in warning.message.found
+    config(loss=loss).build_algo().stop()  # nothing was set
+
+
+def test_the_settings_of_a_subclass_of_the_training_reach_the_loss():
+    class MoreTraining(PPOConfig.training_model):
+        """Set a weight too."""
+
+        weight: float = 0.5
+        """Weight of nothing."""
+
+    class Weighted(PPOLoss):
+        def __call__(self, *args):
+            loss, metrics = super().__call__(*args)
+            names = ("weight", "clip_param", "gamma")
+            return loss, {**metrics, **{f"of_{name}": torch.tensor(getattr(self.settings, name)) for name in names}}
+
+    @register_algorithm("ppo_with_a_weight")
+    class WeightedConfig(PPOConfig):
+        training_model, rule = MoreTraining, Weighted
+
+    algo = WeightedConfig().environment("CartPole-v1").training(train_batch_size=40, weight=0.25, gamma=0.75)
+    results = learned(algo.build_algo())
+    assert [results[f"of_{name}"] for name in ("weight", "clip_param", "gamma")] == pytest.approx([0.25, 0.3, 0.75])
 
 
 def test_target_kl_needs_the_metric():

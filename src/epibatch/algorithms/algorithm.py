@@ -55,7 +55,7 @@ from .inspecting import inspect_algorithm
 from .other_libraries import ACT
 from .policy import MultiAgentPolicy, Policy, policy_for
 from .policy_spec import PolicySpec, settings_of
-from .recorded_episodes import apart_from_pieces, held_out_episodes, held_out_losses, with_spaces_of_data
+from .recorded_episodes import apart_from_pieces, check_scale, held_out_episodes, held_out_losses, with_spaces_of_data
 from .run.results import judge
 from .run.saved_checkpoints import read_newest
 from .sources import DrawnSource, ReportingSource, Source, StatefulSource, check_source
@@ -132,6 +132,7 @@ class Algorithm:
         predict = MovedAttribute(ACT)
         compute_single_action = MovedAttribute(ACT)
         compute_actions = MovedAttribute(ACT)
+        local_replay_buffer = MovedAttribute("use replay_buffer")
         save = MovedAttribute("use save_to_path(path)")
         load = MovedAttribute("use from_checkpoint(path)")
         restore = MovedAttribute("use restore_from_path(path), or Algorithm.from_checkpoint(path)")
@@ -170,6 +171,8 @@ class Algorithm:
             for module_id, module in modules.items():
                 self._check(module_id, module)
             check_sequence_settings(modules.values())
+            if config.input_ is not None and not config.is_multi_agent:
+                check_scale(config, self.env_runner.get_spaces()["__env_single__"][1])
             self._batches: Source = self.config.make_source(self.env_runner_group)
             check_source(self.config, self._batches)
             self.learner_group = LearnerGroup(
@@ -208,6 +211,11 @@ class Algorithm:
         """The learner of this process; with `num_learners` it has the newest state of all."""
         learner: Learner = self.learner_group.learner
         return learner
+
+    @property
+    def replay_buffer(self) -> Any:
+        """The buffer of sampled steps, or without runners of recorded ones; None for an algorithm without replay."""
+        return getattr(self._batches, "buffer", None)
 
     def _check(self, module_id: str, module: Any, config: AlgorithmConfig | None = None) -> None:
         try:

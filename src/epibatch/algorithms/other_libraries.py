@@ -30,6 +30,10 @@ _CLIPPED_VALUES = (
 )
 _BUFFER = "use replay_buffer_config={'capacity': ...}"
 _INTENSITY = "use training_intensity (drawn steps for each sampled one)"
+_NOT_HERE = "leave it out: nothing here does this"
+_ITERATION = "use train_batch_size; with replay, IMPALA or APPO min_env_steps_per_iteration of a subclass of the config"
+_HELD_OUT = "use held_out: offline_data(held_out=0.1) evaluates so much of the episodes"
+_DATA = "leave it out: input_ and output are paths, and epibatch data convert writes other formats"
 _NO_WAIT = "leave it out: processes are replaced at once, and the others go on meanwhile"
 
 OTHER_SETTINGS: dict[str, str] = {
@@ -114,6 +118,59 @@ OTHER_SETTINGS: dict[str, str] = {
 }
 """Settings of other libraries, and of earlier versions of RLlib -> what to do here."""
 
+_RLLIB_SETTINGS: tuple[tuple[str, str], ...] = (
+    (r"_\w+", "leave it out: it is private to RLlib"),
+    (r"min_(sample_timesteps|train_timesteps|time_s)_per_iteration", _ITERATION),
+    (r"keep_per_episode_custom_metrics|custom_stats_cls_lookup", "use metrics_logger.log_value(...) in a callback"),
+    (r"metrics_episode_collection_timeout_s", "use sample_timeout_s"),
+    (r"log_gradients", "leave it out: results always have grad_norm"),
+    (r"log_sys_usage|fake_sampler|sampler_perf_stats_ema_coef|sample_collector|preprocessor_pref", _NOT_HERE),
+    (r"enable_tf1_exec_eagerly", "leave it out: networks are always PyTorch's"),
+    (r"checkpoint_trainable_policies_only", "leave it out: checkpoints have all modules"),
+    (r"export_native_model_files", "use algo.get_policy().export(path)"),
+    (r"is_atari", "use wrappers: environment(wrappers=['AtariPreprocessing'])"),
+    (r"render_env", "use env_config: environment(env_config={'render_mode': 'rgb_array'})"),
+    (r"action_mask_key", "use the piece action_mask in the env-to-module pipeline"),
+    (r"observation_fn", "use the piece AddOtherAgentsFromEpisodesToBatch in the env-to-module pipeline"),
+    (r"disable_env_checking|validate_env_runners_after_construction", "leave it out: environments are always checked"),
+    (r"create_local_env_runner|create_env_on_local_worker", "use num_env_runners: with 0 the main process samples"),
+    (r"use_worker_filter_stats|(use_)?env_runner_state_server\w*", "use merge_env_runner_states"),
+    (r"compress_observations", "leave it out: columns are not compressed"),
+    (r"episodes_to_numpy", "leave it out: columns of episodes are always arrays"),
+    (r"exploration_config", "use explore; of DQN also training(epsilon=...)"),
+    (r"remote_worker_envs", "use gym_env_vectorize_mode='async'"),
+    (r"remote_env_batch_wait_ms", "use gym_env_batch_size"),
+    (r"local_gpu_idx", "use learners(device='cuda:1')"),
+    (r"custom_resources_per_learner", "use num_cpus_per_learner and num_gpus_per_learner"),
+    (r"max_requests_in_flight_per_(aggregator_actor|learner)", "leave it out: each learner makes its own batches"),
+    (r"learner_class|learner_config_dict", "use loss, or an update rule of your own"),
+    (r"before_learn_on_batch", "use learner_connector"),
+    (r"torch_compile_learner_what_to_compile", "leave it out: the loss and the module in it are compiled together"),
+    (r"on_evaluate_offline_(start|end)", "use on_evaluate_start and on_evaluate_end"),
+    (r"on_\w+_runners_recreated", "leave it out: a warning says that a process was replaced"),
+    (r"evaluation_auto_duration_\w+", "use evaluation_duration, a number"),
+    (r"evaluation_(unhealthy|error_after)_\w+", "use evaluation_sample_timeout_s"),
+    (r"custom_evaluation_function", "use evaluation_sets={'easy': {...}, 'hard': {...}}"),
+    (r"(?!offline_evaluation_interval)\w*offline_(eval|loss)\w*|off_policy_estimation_methods|ope_\w+", _HELD_OUT),
+    (r"actions_in_input_normalized", "use normalize_actions: environment(normalize_actions=False) if they are not"),
+    (r"(input|output|map_batches|iter_batches|materialize|prelearner)_\w+", _DATA),
+    (r"offline_(data_class|sampling)|postprocess_inputs|ignore_final_observation", _DATA),
+    (r"dataset_num_iters_per_learner|shuffle_buffer_size", "use train_batch_size"),
+    (r"policy_(map_capacity|map_cache|states_are_swappable)", "leave it out: all modules stay in memory"),
+    (r"(q|policy)_model_config|hiddens", "use model_config: rl_module(model_config={'fcnet_hiddens': [...]})"),
+    (r"categorical_distribution_temperature", "leave it out: DQN explores with epsilon"),
+    (r"optimization_config|value_lr", "use actor_lr and critic_lr"),
+    (r"decay|momentum", _OPTIMIZER),
+    (r"beta|bc_logstd_coeff|moving_average_\w+|vf_coeff", "use MARWILConfig, which weights actions by advantages"),
+    (r"burnin_len", "use model_config: rl_module(model_config={'burn_in': ...})"),
+    (r"lambda_", "leave it out: this algorithm has no trace decay"),
+    (r"twin_q", "leave it out: there are always two critics"),
+    (r"target_network_update_freq", "use tau: targets move after each update"),
+    (r"minibatch_buffer_size|replay_(proportion|buffer_num_slots)|learner_queue_timeout", "use learner_queue_size"),
+    (r"num_multi_gpu_tower_stacks|timeout_s_(sampler|aggregator)_manager", _NOT_HERE),
+)
+"""Patterns of further settings of RLlib 2.60 -> what to do here, if an algorithm has no such setting."""
+
 _INNER = {
     "api_stack",
     "change",
@@ -142,9 +199,13 @@ def other_setting(name: str, known: Iterable[str] = ()) -> str:
     """
     if name in DefaultModelConfig.__dataclass_fields__:
         return f"it is an option of model_config: rl_module(model_config={{{name!r}: ...}})"
-    names = [*known, *OTHER_SETTINGS]
-    close = [name] if name in OTHER_SETTINGS else difflib.get_close_matches(name, names, n=1, cutoff=0.8)
-    return OTHER_SETTINGS.get(close[0], "") if close else ""
+    close = difflib.get_close_matches(name, [*known, *OTHER_SETTINGS], n=1, cutoff=0.8)
+    return _exact_advice(name) or (OTHER_SETTINGS.get(close[0], "") if close else "")
+
+
+def _exact_advice(name: str) -> str:
+    of_rllib = (advice for pattern, advice in _RLLIB_SETTINGS if re.fullmatch(pattern, name))
+    return OTHER_SETTINGS.get(name) or next(of_rllib, "")
 
 
 def setting_advice(name: str, known: Iterable[str]) -> str:
@@ -159,7 +220,7 @@ def setting_advice(name: str, known: Iterable[str]) -> str:
     names = list(dict.fromkeys(known))
     other, near = other_setting(name, names), nearest(name, names)
     setting = re.fullmatch(r"use (\w+)", other or "")
-    is_guess = setting is not None and setting[1] not in names and name not in OTHER_SETTINGS
+    is_guess = setting is not None and setting[1] not in names and not _exact_advice(name)
     return near if not other or (is_guess and near.startswith("did you mean")) else other
 
 

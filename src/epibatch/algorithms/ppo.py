@@ -10,7 +10,6 @@ from epibatch.core.errors import ConfigError, EpibatchWarning
 
 from ..connectors.learner.general_advantage_estimation import GeneralAdvantageEstimation
 from ..connectors.learner.learner_connector_pipeline import add_advantages
-from ..learner.loss import as_loss
 from ..learner.ppo_loss import PPOLoss
 from ..learner.settings import PPOSettings
 from ..learner.update_rule import UpdateRule
@@ -95,16 +94,26 @@ def _of_pieces(settings: Mapping[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-def _name_unused_settings(settings: PPOSettings, loss: UpdateRule) -> None:
-    """Warn about settings of PPO's loss that another loss does not have."""
-    values, names = settings.values(), loss.setting_names()
+def _name_unused_settings(settings: Any, loss: UpdateRule) -> None:
+    """Warn about settings of PPO's loss that another loss does not have, or has with other values."""
+    values = {name: getattr(settings, name) for name in PPOSettings.names()}
     if values["standardize_advantages"] in (True, False, "batch"):  # the pipeline does it, or nothing does
         del values["standardize_advantages"]
-    unused = [name for name, value in values.items() if value != PPOSettings.default_of(name) and name not in names]
+    unused = [
+        name
+        for name, value in values.items()
+        if value != PPOSettings.default_of(name) and getattr(loss.settings, name, None) != value
+    ]
     if unused:
-        found, do = f"a loss of your own, {type(loss).__name__}", "use them in the loss, or leave them out"
+        found, do = (
+            f"a loss of your own, {type(loss).__name__}, without them",
+            "use them in the loss, or leave them out",
+        )
+        if loss.setting_names():
+            found = f"a loss of your own, {type(loss).__name__}, with other values"
+            do = "give its class, whose __init__ takes `settings` as PPOLoss does; or set them where you make the loss"
         warning = EpibatchWarning(
-            f"settings {', '.join(unused)}", expected="PPO's loss, which has them", found=found, do=do
+            f"settings {', '.join(unused)}", expected="a loss that takes them", found=found, do=do
         )
         warnings.warn(warning, stacklevel=5)
 
@@ -160,8 +169,6 @@ class PPO(Algorithm):
 
     def build_rule(self) -> UpdateRule:
         """Build the clipped-surrogate loss, or the `loss` of the config, which takes its place."""
-        config = self.config
-        settings = PPOSettings(**{name: getattr(config, name) for name in PPOSettings.names()})
-        loss = as_loss(config.rule if config.loss is None else config.loss, settings)
-        _name_unused_settings(settings, loss)
-        return loss
+        rule = super().build_rule()
+        _name_unused_settings(self.config.settings.training, rule)
+        return rule

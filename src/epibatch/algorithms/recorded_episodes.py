@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -13,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import CheckpointError, ConfigError, NotAvailableError
+from epibatch.core.errors import CheckpointError, ConfigError, EpibatchWarning, NotAvailableError
 from epibatch.core.random_state import random_state_apart
 from epibatch.core.random_streams import random_stream
 from epibatch.core.restoring import restore_generator
 from epibatch.core.spaces import get_base_struct_from_space, infer_spaces
-from epibatch.core.structs import map_struct
+from epibatch.core.structs import flatten, map_struct, paths_of
 
 from ..env_runner.multi_agent_env import MultiAgentEnv
 from ..episodes import MultiAgentEpisode, episodes_to_columns
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 
 ConfigT = TypeVar("ConfigT", bound="AlgorithmConfig")
 _AT_ONCE = 4096
-"""Steps of held-out episodes that are measured at once, about."""
+"""Steps of held-out episodes that are measured at once, about; and of those whose actions are compared with a scale."""
+_ROUNDED = 1e-4
+"""Distance from -1 and 1 that rounding leaves."""
 
 
 def training_episodes(config: AlgorithmConfig) -> Sequence[Any]:
@@ -129,6 +132,47 @@ def check_shapes(episodes: Sequence[Any], spaces: tuple[Any, Any]) -> None:
                 found=f"{found} in episode {first.id_}",
                 do="give data of the same environment, or leave one of both out",
             )
+
+
+def check_scale(config: AlgorithmConfig, space: Any) -> None:
+    """Warn if recorded actions seem to be the environment's own numbers, where modules act in -1 to 1.
+
+    The first steps are looked at. A Gaussian policy that acted in -1 to 1 also leaves them, and then the bounds too.
+    Episodes with `actions_for_env` have the module's own actions.
+
+    Args:
+        config: Its episodes are single-agent ones.
+        space: Of the environment's actions.
+    """
+    squashes, steps, rows = config.heads == "soft_actor_critic", 0, []
+    for episode in training_episodes(config):
+        if Columns.ACTIONS_FOR_ENV in episode.extra_model_outputs:
+            return
+        rows.append(flatten(episode.get_actions(slice(None))))
+        steps += len(episode)
+        if steps >= _AT_ONCE:
+            break
+    boxes, form = flatten(get_base_struct_from_space(space))
+    if not (squashes or config.normalize_actions) or any(rows_form != form for _, rows_form in rows):
+        return
+    for place, (box, path) in enumerate(zip(boxes, paths_of(form))):
+        values = np.concatenate([np.ravel(leaves[place]) for leaves, _ in rows])
+        if values.dtype.kind != "f" or not isinstance(box, gym.spaces.Box) or not box.is_bounded():
+            continue
+        low, high = values.min(), values.max()
+        if max(-low, high) <= 1 + _ROUNDED or not (squashes or (box.low.min() <= low and high <= box.high.max())):
+            continue
+        do = "convert them with epibatch.core.spaces.normalize_action, with the environment's action space"
+        if not squashes:
+            do = f"set environment(normalize_actions=False) if they are the environment's own numbers, or {do}"
+        warning = EpibatchWarning(
+            f"offline_data.input_, column 'actions'{path and f' {path}'}",
+            expected="-1 to 1, as modules act" + ("" if squashes else " with normalize_actions"),
+            found=f"{low:.3g} to {high:.3g}, where the environment takes {box}",
+            do=do,
+        )
+        warnings.warn(warning, stacklevel=2)
+        return
 
 
 class RecordedEpisodes:

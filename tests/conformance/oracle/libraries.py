@@ -34,6 +34,7 @@ HOMES = {
     "ParallelPettingZooEnv": ("ray.rllib.env.wrappers.pettingzoo_env", "epibatch.env_runner.pettingzoo_env"),
     "MultiAgentEnvRunner": ("ray.rllib.env.multi_agent_env_runner", "epibatch.env_runner"),
     "register_env": ("ray.tune.registry", "epibatch.core.registry"),
+    "AlgorithmConfig": ("ray.rllib.algorithms.algorithm_config", "epibatch.algorithms.algorithm_config"),
     "PPOConfig": ("ray.rllib.algorithms.ppo", "epibatch.algorithms.ppo"),
 }
 

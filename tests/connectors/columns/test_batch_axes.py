@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Box, Dict, Discrete
 
 from epibatch.algorithms import PPOConfig
@@ -57,6 +60,13 @@ def test_the_axis_of_sequences_is_split():
         batch = pipeline(rl_module=module, batch={}, episodes=episodes_of([4, 4, 4], space))
     assert batch["obs"].shape == (3, 2, 2, 3) and batch["seq_lens"].tolist() == [[2, 2]] * 3
     assert all(leaf.shape == (3, 2, 5) for leaf in batch["state_in"].values())
+
+
+@pytest.mark.parametrize("number", [torch.tensor(2.0), np.array(2.0), np.float32(2.0), 2.0])
+def test_a_number_in_the_batch_stays_as_it_is(number):
+    module, batch = SimpleNamespace(), {"obs": torch.zeros(6, 4), "scale": number}
+    batch = BatchAxes(sizes=[2, -1])(rl_module=module, batch=batch, episodes=[])
+    assert batch["obs"].shape == (2, 3, 4) and np.shape(batch["scale"]) == () and float(batch["scale"]) == 2.0
 
 
 @pytest.mark.parametrize("sizes", [[], [0, 2], [-1, -1], 3, [2.0], "ab"])

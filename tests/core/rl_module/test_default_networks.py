@@ -190,6 +190,18 @@ def test_batches_that_are_no_sequences(kind):
             module_of(kind, SCREEN).forward_train(wrong)
 
 
+@each_recurrent
+@pytest.mark.parametrize("steps", [1, 6])
+def test_states_with_an_axis_of_layers_are_a_named_error(kind, steps):
+    columns = batch_of(kind, SCREEN)
+    rows = {"obs": tree_map(lambda leaf: leaf[:, :steps], columns["obs"])}
+    for axis in (0, 1):
+        state = {name: leaf.unsqueeze(axis) for name, leaf in columns["state_in"].items()}
+        with torch.no_grad(), pytest.raises(ColumnError) as caught:
+            module_of(kind, SCREEN).forward_inference({**rows, "state_in": state})
+        assert "'h': [batch, H]" in caught.value.expected and f"'h': {list(state['h'].shape)}" in caught.value.found
+
+
 # ------------------------------------------------------------------------------------------- choosing
 
 

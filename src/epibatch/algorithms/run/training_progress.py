@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Column
 
-from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core import ALL_MODULES, DEFAULT_MODULE_ID
 
 from .results import LIMITS, RETURN_MEAN, flat_metrics
 
@@ -43,19 +43,21 @@ def summary(results: Mapping[str, Any], width: int = _WIDTH) -> str:
         >>> summary({"waiting": {"env_runners_s": 0.2, "learner_s": 3.14}, "queue": queue}, width=120)
         'no episode done yet | waited: runners 0.2 s, learner 3.1 s | queue 2, rows 1.5 updates old'
     """
-    runner = results.get("env_runners", {})
+    runner, learners = results.get("env_runners", {}), results.get("learners", {})
     mean = runner.get("episode_return_mean")
+    steps, seconds = runner.get("num_env_steps_sampled"), results.get("time_this_iter_s")
     parts = ["no episode done yet" if mean is None or mean != mean else f"return {mean:.1f}"]
+    if steps == 0 and seconds and ALL_MODULES in learners:  # of recorded episodes alone
+        parts = [f"learned {learners[ALL_MODULES]['num_rows'] / seconds:,.0f} rows/s"]
     processes = _processes(results.get("fault_tolerance", {}))
     parts += processes
     for key, measured in flat_metrics(results.get("evaluation", {})).items():
         if key.endswith(RETURN_MEAN) and measured is not None:
             parts.append(" ".join(["evaluation", *key.split("/")[:-2], f"{measured:.1f}"]))
-    steps, seconds = runner.get("num_env_steps_sampled"), results.get("time_this_iter_s")
-    if steps is not None and seconds:
+    if steps and seconds:
         parts.append(f"{steps / seconds:,.0f} steps/s")
     parts += _waits(results)
-    for module_id, module in results.get("learners", {}).items():
+    for module_id, module in learners.items():
         losses = [f"{label} {module[name]:.3g}" for name, label in _LOSSES.items() if name in _names(module)]
         if losses:
             parts.append(("" if module_id == DEFAULT_MODULE_ID else f"{module_id} ") + "loss " + ", ".join(losses))

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -22,6 +23,7 @@ from epibatch.core.errors import (
     CheckpointError,
     ConfigError,
     EpibatchError,
+    EpibatchWarning,
     FirstUpdateError,
     FirstUpdateWarning,
     LoggerError,
@@ -459,6 +461,8 @@ def _read_config(path: Path, changes: Sequence[str], allow_imports: bool) -> Alg
 def built_algorithm(path: Path, *, allow_imports: bool = False) -> Algorithm:
     """Build the algorithm of a config file, of a checkpoint, or of a run, with its newest checkpoint if it has one.
 
+    It is for acting: if its replay buffer was not saved, no warning says so.
+
     Raises:
         EpibatchError: the file or folder is none of these, or the algorithm cannot be built.
     """
@@ -475,7 +479,9 @@ def built_algorithm(path: Path, *, allow_imports: bool = False) -> Algorithm:
             else f"write a file with {example}; or train first: epibatch train FILE.yaml --run {path}",
         )
     if path.is_dir() and (path.parent.name == CHECKPOINTS or (path / CHECKPOINTS).is_dir()):
-        return Algorithm.from_checkpoint(path, allow_imports=allow_imports)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "restoring a replay buffer", EpibatchWarning)
+            return Algorithm.from_checkpoint(path, allow_imports=allow_imports)
     if path.is_dir():
         path = RunFolder.open_existing(path).config_path
     return _build(_read_config(path, (), allow_imports), path)

@@ -88,6 +88,8 @@ def describe_batch(batch: Mapping[str, Any], error: Exception) -> str:
     of_sizes = isinstance(error, RuntimeError) and any(word in str(error) for word in ("size", "shape", "-D"))
     if of_sizes and any(np.ndim(leaf) > 2 and np.shape(leaf)[1] == 1 for leaf in states):
         text += " (if the 1 in state_in is a batch axis: leave it out of get_initial_state)"
+    if of_sizes and states and ("hx" in str(error) or "hidden" in str(error)):
+        text += " (torch's recurrent layers take [layers, B, H], such as state[None] of a state [B, H])"
     return text
 
 

@@ -115,7 +115,7 @@ class DefaultRecurrentModule(TorchRLModule):
         """Features `[B, T, H]` of every timestep and the state after the last one; without a layer `[B, H]` and none.
 
         Raises:
-            ColumnError: the batch does not consist of sequences, or has no `state_in`.
+            ColumnError: the batch does not consist of sequences, or has no `state_in` of this shape.
         """
         kind = self._kind
         if kind is None:
@@ -136,6 +136,10 @@ class DefaultRecurrentModule(TorchRLModule):
             features = torch.cat([features, self._previous(batch)], -1)
         layer, names = getattr(self, kind.name), kind.state_names
         states = tuple([state[name] for name in names])
+        if states[0].dim() != 2:
+            shapes = ", ".join(f"{name!r}: {list(state[name].shape)}" for name in names)
+            do = "give each sequence one state without an axis of layers, as get_initial_state() has it"
+            raise self._not_sequences(f"state_in {{{shapes}}}", do)
         if features.shape[1] == 1 and not torch.is_grad_enabled():
             states = kind.step(features[:, 0], states, layer.all_weights[0])
             return states[0].unsqueeze(1), dict(zip(names, states))
