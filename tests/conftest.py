@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import subprocess
@@ -14,6 +15,16 @@ settings.register_profile(
     "epibatch", max_examples=int(os.environ.get("EPIBATCH_CASES", "40")), deadline=None, print_blob=True
 )
 settings.load_profile("epibatch")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Look for garbage once instead of again and again, and never again among the tests, which stay."""
+    gc.disable()
+    yield
+    gc.enable()
+    gc.collect()
+    gc.freeze()
 
 
 def _shown(state):
