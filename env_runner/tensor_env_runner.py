@@ -44,6 +44,7 @@ from ..episodes.single_agent_episode import SingleAgentEpisode
 from ..episodes.vector_checks import check_placeholder
 from .acting.acting_modules import explores, forward, sample_masked_actions
 from .acting.initial_states import InitialStates, where
+from .acting.later_values import LaterValues
 from .acting.tensor_recorder import TensorRecorder
 from .env_runner import EnvRunner, is_amount
 from .envs.env_checks import adapter_advice, gymnasium_mode
@@ -57,11 +58,10 @@ __all__ = ["StepStorage", "TensorEnvRunner"]
 
 _ACTIONS = (Columns.ACTIONS, Columns.ACTIONS_FOR_ENV)
 _PER_ENV = (Columns.REWARDS, Columns.TERMINATEDS, Columns.TRUNCATEDS)
+_VALUES = {Columns.VF_PREDS, Columns.VALUES_BOOTSTRAPPED}
 _WITH_FINAL = {Columns.OBS, *_PER_ENV[1:]}
 _WITHOUT_EFFECT = ("restart_failed_sub_environments", "soft_horizon", "keep_running_episodes")
 
-_ROWS_AT_ONCE = 1024
-"""Terminal observations from which on their values are computed; more at once do not fit into caches."""
 _FINAL = "infos['final_obs'] of step()"
 _DECLARE = "declare takes_tensors: ClassVar[bool] = True in {} if its code works on tensors; or "
 
@@ -166,9 +166,11 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         self._state: Any = None
         self._initial: InitialStates | None = None
         self._uncounted: list[tuple[torch.Tensor, ...]] = []  # of each step: returns, which ended, which begin again
-        self._unvalued: list[tuple[torch.Tensor, Any]] = []  # of each step: which were truncated, terminal observations
+        self._values_before = self._values_after = LaterValues(self._values)  # of steps, and of ends
+        self._truncated: list[tuple[torch.Tensor, Any]] = []  # of each step: who was, whose terminal observations came
         self._returns: Any = None
-        self._begun = np.zeros(0, np.int64)  # the step before the running episodes, counted from the next one
+        self._blank: Any = None  # values that are not known yet
+        self._begun = np.zeros(0, np.int32)  # the step before the running episodes, counted from the next one
         self._without_final: Any = 0
         self._resets: torch.Tensor | None = None  # the environments that the next step only resets
         self._gives_tensors = self._warned = self._counts_ends = False
@@ -284,7 +286,8 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         with self._only_call("sample"), evaluation_mode(self.module), torch.no_grad():
             kind: Any = explores(explore, self.config.explore)
             self._send_into(storage)
-            steps, self._unvalued = self._steps_for(storage, num_steps), []
+            steps, self._truncated = self._steps_for(storage, num_steps), []
+            self._values_before, self._values_after = LaterValues(self._values), LaterValues(self._values)
             if self._running is Running.NONE:
                 self._reset(kind)
             if self._running is Running.WHOLE:
@@ -292,8 +295,8 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             for _ in range(steps):
                 self._step(kind, kind == "random")
             self._running = Running.CUT  # the storage has their steps
-            if self._unvalued:
-                self._bootstrap(storage[Columns.VALUES_BOOTSTRAPPED][-steps:])
+            if self._has_values and storage.columns.keys() & _VALUES:
+                self._add_values(storage, steps)
             if Columns.OBS in storage.columns:
                 stores_state = Columns.STATE_IN in storage.columns
                 obs = self._stored(self._newest[1])[Columns.OBS]
@@ -394,7 +397,8 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             self._move()
         self._gives_tensors = device is not None
         zeros = partial(torch.zeros, self.num_envs, device=self.device)
-        self._returns, self._begun, self._without_final = zeros(), np.full(self.num_envs, -1), 0
+        self._returns, self._begun, self._without_final = zeros(), np.full(self.num_envs, -1, np.int32), 0
+        self._blank = zeros()
         self._check_pieces()
         self._resets = zeros(dtype=torch.bool) if self._stepper.mode == "next_step" else None
         self._state = None
@@ -487,7 +491,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             self._starts = step.initial
         state = columns.pop(Columns.STATE_OUT, self._state)
         direct = self._into is not self._recorder
-        values = self._values_before(batch, columns) if direct else None
+        bootstraps = direct and self._ask_values(batch, columns)
         result = self._stepper.step(for_env if self._gives_tensors else convert_to_numpy(for_env))
         if result.failures:
             raise next(iter(result.failures.values()))
@@ -498,16 +502,18 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         resets = self._resets
         begun = ended if resets is None else resets
         rows, terminal = self._terminal(result, ended, rewards, states, state, explore)
-        if resets is None and (values is not None or not direct) and not _has_all_terminal(result):
+        if resets is None and (bootstraps or not direct) and not _has_all_terminal(result):
             missing = is_truncated if rows is None else is_truncated.index_fill(0, rows, False)
             self._without_final = self._without_final + missing.sum()
         columns |= {"rewards": rewards, "terminateds": terminateds, "truncateds": truncateds}
         if self._state is not None and not random_actions:
             columns[Columns.STATE_IN] = self._state
         if direct:
-            if values is not None:
-                columns[Columns.VALUES_BOOTSTRAPPED] = values  # until `_bootstrap`
-                self._unvalued.append((is_truncated.clone(), terminal and (rows, terminal[1])))
+            if bootstraps:
+                columns[Columns.VALUES_BOOTSTRAPPED] = self._blank
+                self._truncated.append((is_truncated.clone(), rows))
+                if terminal is not None:  # of terminated ones too: to choose, the host would wait for the device
+                    self._values_after.add(terminal[1], rows.shape[0])
             self._store(columns, batch, state, rows, terminal)
         else:
             self._record(columns, step, state, rows, terminal)
@@ -527,14 +533,17 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         self._observe(result.observations, "step()", rewards, states, explore)
         return int(ended.sum()) if self._counts_ends else 0
 
-    def _values_before(self, batch: dict[str, Any], columns: dict[str, Any]) -> torch.Tensor | None:
-        """Add the values before the step, if the storage has them; return them if it has bootstrapped ones."""
+    def _ask_values(self, batch: dict[str, Any], columns: dict[str, Any]) -> bool:
+        """Let `_add_values` add values if the storage has them; return True if it has bootstrapped ones."""
         schema = self._into.columns
-        bootstraps = self._has_values and _has(schema, Columns.VALUES_BOOTSTRAPPED)
-        needs_values = bootstraps or (self._has_values and _has(schema, Columns.VF_PREDS))
-        if needs_values and Columns.VF_PREDS not in columns:
-            columns[Columns.VF_PREDS] = self._values(batch)
-        return columns[Columns.VF_PREDS].reshape(self.num_envs) if bootstraps else None
+        if not self._has_values or (schema and not schema.keys() & _VALUES):
+            return False
+        if Columns.VF_PREDS in columns:
+            self._values_before.add_known(columns[Columns.VF_PREDS].reshape(self.num_envs))
+        else:
+            columns[Columns.VF_PREDS] = self._blank
+            self._values_before.add(batch, self.num_envs)
+        return _has(schema, Columns.VALUES_BOOTSTRAPPED)
 
     def _store(self, columns: dict[str, Any], batch: dict[str, Any], state: Any, rows: Any, terminal: Any) -> None:
         """Add a step to the storage, with what the module saw of it."""
@@ -651,26 +660,23 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             add_context(error, f"terminal observations of environments {rows[:10].tolist()} ...:")
             raise
 
-    @torch.no_grad()
-    def _bootstrap(self, values: torch.Tensor) -> None:
-        """Replace values before steps by those of terminal observations where episodes were truncated, else by 0.
+    def _add_values(self, storage: StepStorage, steps: int) -> None:
+        """Give the newest steps in a storage their values.
 
-        The module computes those of all steps at once. Values before steps stay where no terminal observation came.
-
-        Args:
-            values: Those before the newest steps, `[T, N]`.
+        The bootstrapped one of a truncated step is that of its terminal observation. If none came, it is the one
+        before the step.
         """
-        truncateds, finals = zip(*self._unvalued)
-        if given := [(t, *final) for t, final in enumerate(finals) if final is not None]:
-            steps, envs, batches = zip(*given)
-            starts = np.repeat(steps, [rows.shape[0] for rows in envs]) * self.num_envs
-            places = torch.cat(envs) + torch.from_numpy(starts).to(self.device)
-            batch = map_struct(lambda *leaves: torch.cat(leaves), *batches)
-            for first in range(0, len(places), _ROWS_AT_ONCE):
-                part = map_struct(lambda leaf, at=first: leaf[at : at + _ROWS_AT_ONCE], batch)
-                new = self._values(part).to(values.dtype)
-                values.view(-1).index_copy_(0, places[first : first + _ROWS_AT_ONCE], new)
-        values.masked_fill_(torch.stack(truncateds).logical_not_(), 0.0)
+        values = self._values_before.all()
+        if Columns.VF_PREDS in storage.columns:
+            storage[Columns.VF_PREDS][-steps:].copy_(values.view(steps, -1))
+        if Columns.VALUES_BOOTSTRAPPED in storage.columns:
+            truncateds, envs = zip(*self._truncated)
+            if came := [(t * self.num_envs, rows) for t, rows in enumerate(envs) if rows is not None]:
+                starts = np.repeat([start for start, _ in came], [rows.shape[0] for _, rows in came])
+                places = torch.cat([rows for _, rows in came]) + torch.from_numpy(starts).to(self.device)
+                values.index_copy_(0, places, self._values_after.all().to(values.dtype))
+            values.masked_fill_(torch.cat(truncateds).logical_not_(), 0.0)
+            storage[Columns.VALUES_BOOTSTRAPPED][-steps:].copy_(values.view(steps, -1))
 
     # -- metrics and state ---------------------------------------------------------------------
 
@@ -679,7 +685,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         if not self._uncounted:
             return
         returns, ended, cuts = map(torch.stack, zip(*self._uncounted))
-        self._uncounted, steps = [], np.arange(len(ended))[:, None]
+        self._uncounted, steps = [], np.arange(len(ended), dtype=np.int32)[:, None]
         befores = np.maximum.accumulate(np.where(cuts.cpu().numpy(), steps, self._begun))  # the newest begin by step
         lengths = steps - np.concatenate([self._begun[None], befores[:-1]])
         self._begun = befores[-1] - len(steps)
