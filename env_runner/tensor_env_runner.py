@@ -115,8 +115,8 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
     takes its place, and the runner warns once. A storage takes no steps of environments with the mode NEXT_STEP.
 
     The host waits for the device in each step if the environment returns `final_obs` or has another mode than
-    SAME_STEP, with MeanStdFilter, and for Discrete parts of observations. After a failure call `storage.clear()`: new
-    episodes begin.
+    SAME_STEP, with MeanStdFilter, and for Discrete parts of observations. After a failure, which leaves steps without
+    values, call `storage.clear()`: new episodes begin.
 
     Args:
         config: Environment, pipelines and module, as `AlgorithmConfig` has them; None: they are keywords.
@@ -390,6 +390,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
     @torch.no_grad()
     def _run_env_to_module(self, explore: bool, envs: list[int] | None = None) -> None:
         """Begin with the observations of a reset."""
+        self._count_ended()  # what a call that failed after its steps did not
         observations = self._recorder.observations
         device = device_of(observations)
         if device is not None and device != self.device:
@@ -484,7 +485,8 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         edited = self._edits != self._num_edits  # other pieces remember other things
         if edited:
             self._check_pieces()
-            self._newest = step, _ = step.as_first(), batch
+            step = step.as_first()
+            self._newest = step, batch
         columns, actions, for_env = self._act(batch, step, explore, random_actions)
         states = None if edited else step.states_after(actions)
         if step.is_first:
