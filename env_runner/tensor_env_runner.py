@@ -532,6 +532,9 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             self._state = self._initial.begun(state, begun)
         self._resets = None if resets is None else ended
         states = states and {name: where(begun, self._starts[name], rows) for name, rows in states.items()}
+        if direct:  # the next observations take the memory of these, which is in the caches
+            self._newest = self._recorder.newest = None
+            del step, batch, columns
         self._observe(result.observations, "step()", rewards, states, explore)
         return int(ended.sum()) if self._counts_ends else 0
 
