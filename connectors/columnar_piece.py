@@ -118,6 +118,10 @@ class Piece(FieldPiece):
             columns.setdefault(Columns.OBS, step.obs)
         return self.run(columns, step.group)
 
+    def leave_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
+        """Leave the columns as they are: `run_tensors` of pieces that have nothing to do for a step in tensors."""
+        return columns
+
     def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """Change the batch of a call; by default each group's part by itself.
 

@@ -533,10 +533,11 @@ class ConnectorPipelineV2(ConnectorV2):
     def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
         """Run the pieces on a step in tensors; see `Piece.run_tensors`, and `piece_without_tensors`."""
         self.check_episodes(step.group.call)
-        for piece in self.plan().connectors:
+        is_first = step.is_first
+        for piece in self.plan().on_tensors:
             try:
-                columns = piece.run_tensors(columns, step)  # type: ignore[attr-defined]  # of a Piece
-                if step.is_first:
+                columns = piece.run_tensors(columns, step)
+                if is_first:
                     step.check_tensors(columns)
             except Exception as error:
                 add_context(error, f"piece {type(piece).__name__}, on tensors:")

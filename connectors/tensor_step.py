@@ -58,13 +58,26 @@ class TensorStep:
         self.initial: dict[str, torch.Tensor] = {}
         self.reads_rewards = False
         self._reward, self._states, self._kept = reward, states, dict[str, Any]()
-        first = flatten(obs)[0][0]
-        self._rows, self._device = first.shape[0], first.device
+
+    @property
+    def _rows(self) -> int:
+        return len(flatten(self.obs)[0][0])
+
+    @property
+    def _device(self) -> torch.device:
+        device: torch.device = flatten(self.obs)[0][0].device
+        return device
 
     @property
     def is_first(self) -> bool:
         """True if the step was given no states."""
         return self._states is None
+
+    def as_first(self) -> TensorStep:
+        """Return the step as if no states had been given, for pieces that ask for others."""
+        step = TensorStep(self.obs, self.group, reward=self._reward, states=None, state_in=self.state_in)
+        step.reads_rewards = True
+        return step
 
     def check_tensors(self, columns: Any) -> None:
         """Raise if a piece made something else than tensors on the device of the observations.
@@ -163,11 +176,13 @@ class TensorStep:
         """
         import torch
 
-        newest = {Columns.OBS: self.obs, Columns.ACTIONS: actions, Columns.REWARDS: self._reward}
-        leaves = {f"last_{name}": leaf for at, rows in newest.items() for name, leaf in addresses_in(rows, at).items()}
         states = self._states
         if states is None:
             states = {name: value.expand(self._rows, *value.shape) for name, value in self.initial.items()}
+        if not states:
+            return {}
+        newest = {Columns.OBS: self.obs, Columns.ACTIONS: actions, Columns.REWARDS: self._reward}
+        leaves = {f"last_{name}": leaf for at, rows in newest.items() for name, leaf in addresses_in(rows, at).items()}
         out = {}
         for name, rows in states.items():
             if name in self._kept:

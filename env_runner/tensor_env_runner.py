@@ -24,7 +24,7 @@ from epibatch.core.errors import (
 )
 from epibatch.core.metrics import WEIGHTS_SEQ_NO
 from epibatch.core.rl_module.module_facts import is_stateful
-from epibatch.core.runtime import evaluation_mode, usable_device
+from epibatch.core.runtime import evaluation_mode, usable_device, without_gradients
 from epibatch.core.spaces import agents_axis_advice, get_base_struct_from_space
 from epibatch.core.structs import (
     convert_to_numpy,
@@ -44,6 +44,7 @@ from ..episodes.single_agent_episode import SingleAgentEpisode
 from ..episodes.vector_checks import check_placeholder
 from .acting.acting_modules import explores, forward, sample_masked_actions
 from .acting.initial_states import InitialStates, where
+from .acting.later_values import LaterValues
 from .acting.tensor_recorder import TensorRecorder
 from .env_runner import EnvRunner, is_amount
 from .envs.env_checks import adapter_advice, gymnasium_mode
@@ -57,6 +58,8 @@ __all__ = ["StepStorage", "TensorEnvRunner"]
 
 _ACTIONS = (Columns.ACTIONS, Columns.ACTIONS_FOR_ENV)
 _PER_ENV = (Columns.REWARDS, Columns.TERMINATEDS, Columns.TRUNCATEDS)
+_VALUES = {Columns.VF_PREDS, Columns.VALUES_BOOTSTRAPPED}
+_WITH_FINAL = {Columns.OBS, *_PER_ENV[1:]}
 _WITHOUT_EFFECT = ("restart_failed_sub_environments", "soft_horizon", "keep_running_episodes")
 
 _FINAL = "infos['final_obs'] of step()"
@@ -73,8 +76,13 @@ class StepStorage(Protocol):
     def __len__(self) -> int:
         """Return the number of steps since the last `clear`."""
 
-    def add_step(self, step: Mapping[str, Any], *, final_obs: Any = None, final_state: Any = None) -> None:
-        """Copy one step: column -> tensors `[N, ...]`."""
+    def __getitem__(self, name: str) -> Any:
+        """Return a column of these steps: `[len(self), N, ...]`, which the runner writes to."""
+
+    def add_step(
+        self, step: Mapping[str, Any], *, final_obs: Any = None, final_state: Any = None, final_envs: Any = None
+    ) -> None:
+        """Copy one step, and what came after it in the environments `final_envs` that ended."""
 
     def finish(self, obs: Any, state_in: Any = None) -> None:
         """Copy the observations after the newest step, and the states."""
@@ -107,8 +115,8 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
     takes its place, and the runner warns once. A storage takes no steps of environments with the mode NEXT_STEP.
 
     The host waits for the device in each step if the environment returns `final_obs` or has another mode than
-    SAME_STEP, with MeanStdFilter, and for Discrete parts of observations. After a failure call `storage.clear()`: new
-    episodes begin.
+    SAME_STEP, with MeanStdFilter, and for Discrete parts of observations. After a failure, which leaves steps without
+    values, call `storage.clear()`: new episodes begin.
 
     Args:
         config: Environment, pipelines and module, as `AlgorithmConfig` has them; None: they are keywords.
@@ -153,11 +161,17 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         self._types: Any = None  # of the parts
         self._newest: Any = None  # the step of the newest observations, and the module's input
         self._starts: dict[str, torch.Tensor] = {}  # what pieces remember when an episode begins, by name
+        self._group: Any = None  # of all steps
         self._edits = 0
         self._state: Any = None
         self._initial: InitialStates | None = None
-        self._ended: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []  # flags, returns, lengths by step
-        self._returns = self._lengths = self._without_final = torch.zeros(0)
+        self._uncounted: list[tuple[torch.Tensor, ...]] = []  # of each step: returns, which ended, which begin again
+        self._values_before = self._values_after = LaterValues(self._values)  # of steps, and of ends
+        self._truncated: list[tuple[torch.Tensor, Any]] = []  # of each step: who was, whose terminal observations came
+        self._returns: Any = None
+        self._blank: Any = None  # values that are not known yet
+        self._begun = np.zeros(0, np.int32)  # the step before the running episodes, counted from the next one
+        self._without_final: Any = 0
         self._resets: torch.Tensor | None = None  # the environments that the next step only resets
         self._gives_tensors = self._warned = self._counts_ends = False
         self._into: Any = self._recorder  # where steps go
@@ -269,10 +283,11 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         amounts |= {name: value or None for name, value in others.items()}
         if given := [f"{name}={value}" for name, value in amounts.items() if value is not None]:
             raise _without_storage(f"a storage, and {', '.join(given)}", "num_steps")
-        with self._only_call("sample"), evaluation_mode(self.module):
+        with self._only_call("sample"), evaluation_mode(self.module), torch.no_grad():
             kind: Any = explores(explore, self.config.explore)
             self._send_into(storage)
-            steps = self._steps_for(storage, num_steps)
+            steps, self._truncated = self._steps_for(storage, num_steps), []
+            self._values_before, self._values_after = LaterValues(self._values), LaterValues(self._values)
             if self._running is Running.NONE:
                 self._reset(kind)
             if self._running is Running.WHOLE:
@@ -280,6 +295,8 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             for _ in range(steps):
                 self._step(kind, kind == "random")
             self._running = Running.CUT  # the storage has their steps
+            if self._has_values and storage.columns.keys() & _VALUES:
+                self._add_values(storage, steps)
             if Columns.OBS in storage.columns:
                 stores_state = Columns.STATE_IN in storage.columns
                 obs = self._stored(self._newest[1])[Columns.OBS]
@@ -368,11 +385,12 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
 
     def _values(self, batch: dict[str, Any]) -> torch.Tensor:
         values: torch.Tensor = self.module.compute_values(batch)
-        return values.reshape(len(flatten(batch[Columns.OBS])[0][0]))
+        return values.flatten()
 
     @torch.no_grad()
     def _run_env_to_module(self, explore: bool, envs: list[int] | None = None) -> None:
         """Begin with the observations of a reset."""
+        self._count_ended()  # what a call that failed after its steps did not
         observations = self._recorder.observations
         device = device_of(observations)
         if device is not None and device != self.device:
@@ -380,8 +398,8 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             self._move()
         self._gives_tensors = device is not None
         zeros = partial(torch.zeros, self.num_envs, device=self.device)
-        self._returns, self._lengths = zeros(), zeros(dtype=torch.int32)
-        self._without_final = torch.zeros((), dtype=torch.int32, device=self.device)
+        self._returns, self._begun, self._without_final = zeros(), np.full(self.num_envs, -1, np.int32), 0
+        self._blank = zeros()
         self._check_pieces()
         self._resets = zeros(dtype=torch.bool) if self._stepper.mode == "next_step" else None
         self._state = None
@@ -438,7 +456,10 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         self._recorder.newest = step.obs
 
     def _step_of(self, obs: Any, reward: torch.Tensor, states: Any, state_in: Any, explore: bool) -> TensorStep:
-        group = group_of_tensors(self.module, explore)
+        if self._group is None or self._group.call.rl_module is not self.module:
+            self._group = group_of_tensors(self.module, explore)
+        group, group.call.explore = self._group, explore
+        group.shared_data = group.call.shared_data = {}
         return TensorStep(obs, group, reward=reward, states=states, state_in=state_in)
 
     @property
@@ -451,47 +472,58 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         columns = {name: column for name, column in batch.items() if name != Columns.STATE_IN}
         return columns if self._state is None else map_struct(lambda leaf: leaf[:, 0], columns)
 
-    @torch.no_grad()
     def _take_step(self, explore: bool, random_actions: bool, mask: Any) -> int:
-        """Act, step the environments, and store the step; return how many episodes ended, if that is counted."""
         if mask is not None:
             raise _whole_steps("step(mask=...)")
+        with without_gradients():
+            return self._take_whole_step(explore, random_actions)
+
+    def _take_whole_step(self, explore: bool, random_actions: bool) -> int:
+        """Act, step the environments, and store the step; return how many episodes ended, if that is counted."""
         step, batch = self._newest
         step.group.call.explore = explore
         edited = self._edits != self._num_edits  # other pieces remember other things
         if edited:
             self._check_pieces()
-            step = TensorStep(step.obs, step.group, reward=self._returns, states=None, state_in=self._state)
+            step = step.as_first()
+            self._newest = step, batch
         columns, actions, for_env = self._act(batch, step, explore, random_actions)
         states = None if edited else step.states_after(actions)
         if step.is_first:
             self._starts = step.initial
         state = columns.pop(Columns.STATE_OUT, self._state)
         direct = self._into is not self._recorder
-        values = self._values_before(batch, columns) if direct else None
+        bootstraps = direct and self._ask_values(batch, columns)
         result = self._stepper.step(for_env if self._gives_tensors else convert_to_numpy(for_env))
         if result.failures:
             raise next(iter(result.failures.values()))
-        rewards, terminateds, truncateds = (self._per_env(result, name) for name in _PER_ENV)
+        rewards = self._per_env(result.rewards, _PER_ENV[0], self._stepper.reward_shape).float()
+        terminateds, truncateds = (self._per_env(getattr(result, name), name) for name in _PER_ENV[1:])
         is_truncated = _true(truncateds)
         ended = is_truncated | _true(terminateds)
         resets = self._resets
         begun = ended if resets is None else resets
         rows, terminal = self._terminal(result, ended, rewards, states, state, explore)
-        reads_terminal = resets is None and (values is not None or not direct)
-        if reads_terminal and not _has_all_terminal(result):
+        if resets is None and (bootstraps or not direct) and not _has_all_terminal(result):
             missing = is_truncated if rows is None else is_truncated.index_fill(0, rows, False)
             self._without_final = self._without_final + missing.sum()
         columns |= {"rewards": rewards, "terminateds": terminateds, "truncateds": truncateds}
         if self._state is not None and not random_actions:
             columns[Columns.STATE_IN] = self._state
         if direct:
-            if values is not None:
-                columns[Columns.VALUES_BOOTSTRAPPED] = self._bootstrapped(values, is_truncated, rows, terminal)
+            if bootstraps:
+                columns[Columns.VALUES_BOOTSTRAPPED] = self._blank
+                self._truncated.append((is_truncated.clone(), rows))
+                if terminal is not None:  # of terminated ones too: to choose, the host would wait for the device
+                    self._values_after.add(terminal[1], rows.shape[0])
             self._store(columns, batch, state, rows, terminal)
         else:
             self._record(columns, step, state, rows, terminal)
-        self._note(rewards, ended, begun)
+        self._metrics.steps += self.num_envs - (0 if resets is None else int(resets.sum()))
+        returns = self._returns + (rewards if rewards.ndim == 1 else rewards.flatten(1).sum(1))
+        cuts = ended if resets is None else ended | resets
+        self._returns = returns.masked_fill(cuts, 0.0)
+        self._uncounted.append((returns, ended, cuts))
         if result.failure is not None:  # the step itself is valid
             self._recorder.newest = self._tensors(result.observations, self.num_envs, "step()")
             raise result.failure
@@ -500,33 +532,38 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             self._state = self._initial.begun(state, begun)
         self._resets = None if resets is None else ended
         states = states and {name: where(begun, self._starts[name], rows) for name, rows in states.items()}
-        newest = rewards.masked_fill(begun if rewards.ndim == 1 else begun[:, None], 0.0)
-        self._observe(result.observations, "step()", newest, states, explore)
+        if direct:  # the next observations take the memory of these, which is in the caches
+            self._newest = self._recorder.newest = None
+            del step, batch, columns
+        self._observe(result.observations, "step()", rewards, states, explore)
         return int(ended.sum()) if self._counts_ends else 0
 
-    def _values_before(self, batch: dict[str, Any], columns: dict[str, Any]) -> torch.Tensor | None:
-        """Add the values before the step, if the storage has them; return them if it has bootstrapped ones."""
+    def _ask_values(self, batch: dict[str, Any], columns: dict[str, Any]) -> bool:
+        """Let `_add_values` add values if the storage has them; return True if it has bootstrapped ones."""
         schema = self._into.columns
-        bootstraps = self._has_values and _has(schema, Columns.VALUES_BOOTSTRAPPED)
-        needs_values = bootstraps or (self._has_values and _has(schema, Columns.VF_PREDS))
-        if needs_values and Columns.VF_PREDS not in columns:
-            columns[Columns.VF_PREDS] = self._values(batch)
-        return columns[Columns.VF_PREDS].reshape(self.num_envs) if bootstraps else None
+        if not self._has_values or (schema and not schema.keys() & _VALUES):
+            return False
+        if Columns.VF_PREDS in columns:
+            self._values_before.add_known(columns[Columns.VF_PREDS].reshape(self.num_envs))
+        else:
+            columns[Columns.VF_PREDS] = self._blank
+            self._values_before.add(batch, self.num_envs)
+        return _has(schema, Columns.VALUES_BOOTSTRAPPED)
 
     def _store(self, columns: dict[str, Any], batch: dict[str, Any], state: Any, rows: Any, terminal: Any) -> None:
         """Add a step to the storage, with what the module saw of it."""
-        schema, stored = self._into.columns, self._stored(batch)
-        columns |= stored
+        schema = self._into.columns
+        columns |= self._stored(batch)
         if Columns.STATE_OUT in schema and self._state is not None:
             columns[Columns.STATE_OUT] = state
-        final_obs = final_state = None
-        if terminal is not None and all(_has(schema, name) for name in (Columns.OBS, *_PER_ENV[1:])):
-            new = self._stored(terminal[1])[Columns.OBS]
-            final_obs = map_struct(lambda leaf, new: leaf.index_copy(0, rows, new), stored[Columns.OBS], new)
-            final_state = state if Columns.STATE_IN in columns and _has(schema, Columns.STATE_IN) else None
         if schema:
             columns = {name: columns[name] for name in schema if name in columns}
-        self._into.add_step(columns, final_obs=final_obs, final_state=final_state)
+        final: dict[str, Any] = {}
+        if terminal is not None and columns.keys() >= _WITH_FINAL:
+            final = {"final_obs": self._stored(terminal[1])[Columns.OBS], "final_envs": rows}
+            if Columns.STATE_IN in columns:
+                final["final_state"] = terminal[0].state_in
+        self._into.add_step(columns, **final)
 
     def _record(self, columns: dict[str, Any], step: TensorStep, state: Any, rows: Any, terminal: Any) -> None:
         """Add a step to the recorder, as episodes have it."""
@@ -552,7 +589,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             columns = {Columns.ACTIONS: actions, **self._kept(for_env)}
             return columns, actions, map_struct(torch.clone, for_env)
         step.group.shared_data[NUM_ENV_STEPS] = self._metrics.steps
-        outputs = dict(forward(self.module, batch, explore=explore, t=self._metrics.steps))
+        outputs = forward(self.module, batch, explore=explore, t=self._metrics.steps)
         columns = self._module_to_env.run_tensors(convert_to_torch_tensor(outputs, self.device), step)
         if Columns.ACTIONS not in columns:
             raise ColumnError(
@@ -564,7 +601,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         actions = columns[Columns.ACTIONS]
         for_env = columns.pop(Columns.ACTIONS_FOR_ENV, actions)
         columns |= self._kept(for_env)
-        stored = {id(leaf) for name in _ACTIONS for leaf in flatten(columns.get(name))[0]}
+        stored = {id(leaf) for name in _ACTIONS if name in columns for leaf in flatten(columns[name])[0]}
         return columns, actions, map_struct(lambda leaf: leaf.clone() if id(leaf) in stored else leaf, for_env)
 
     def _kept(self, for_env: Any) -> dict[str, Any]:
@@ -579,18 +616,16 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         legal = sample_masked_actions(pipeline, arrays, pipeline.action_space, draws.np_random)
         return legal or acted_at_random(self.pipelines, draws.sample())
 
-    def _per_env(self, result: VectorStep, name: str) -> torch.Tensor:
-        """Return rewards, as float32, or flags, as given, with a row for each environment; the storage checks flags.
+    def _per_env(self, given: Any, name: str, row: tuple[int, ...] = ()) -> torch.Tensor:
+        """Return rewards or flags, as given, with a row for each environment; the storage checks flags.
 
         Raises:
             EnvironmentContractError: there are more or fewer rows.
         """
-        given, shape = getattr(result, name), (self.num_envs,)
-        if name == Columns.REWARDS:
-            shape += (*self._stepper.reward_shape,)
+        shape = (self.num_envs, *row)
         value: torch.Tensor | None = None if given is None else convert_to_torch_tensor(given, self.device)
         if value is not None and value.shape == shape:
-            return value.float() if name == Columns.REWARDS else value
+            return value
         if value is None or value.shape[:1] != (self.num_envs,) or value.numel() != math.prod(shape):
             raise EnvironmentContractError(
                 f"environment {self.config.env!r}, step() of the vector environment",
@@ -598,8 +633,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
                 found="None" if value is None else f"shape {list(value.shape)}",
                 do="return what gymnasium.vector.VectorEnv says",
             )
-        value = value.reshape(shape)
-        return value.float() if name == Columns.REWARDS else value
+        return value.reshape(shape)
 
     def _terminal(
         self, result: VectorStep, ended: torch.Tensor, rewards: Any, states: Any, state: Any, explore: bool
@@ -619,56 +653,55 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             rows = torch.tensor(given, dtype=torch.int64, device=self.device)
             obs = self._tensors(stack_rows([final[row] for row in given]), len(given), _FINAL) if given else None
         else:
-            obs = map_struct(lambda leaf: leaf[rows], self._tensors(final, self.num_envs, _FINAL))
-        if not len(rows):
+            obs = _rows_of(self._tensors(final, self.num_envs, _FINAL), rows)
+        if not rows.shape[0]:
             return None, None
         try:
-            states, state = (value and map_struct(lambda leaf: leaf[rows], value) for value in (states, state))
-            step = self._step_of(obs, rewards[rows], states, state, explore)
+            reward = rewards if self._newest[0].reads_rewards else None
+            states, state, reward = (_rows_of(value, rows) for value in (states, state, reward))
+            step = self._step_of(obs, reward, states, state, explore)
             return rows, (step, self._env_to_module.run_tensors({}, step))
         except Exception as error:
             add_context(error, f"terminal observations of environments {rows[:10].tolist()} ...:")
             raise
 
-    def _bootstrapped(self, values: torch.Tensor, truncateds: torch.Tensor, rows: Any, terminal: Any) -> torch.Tensor:
-        """Return the values of terminal observations where episodes were truncated, else 0.
+    def _add_values(self, storage: StepStorage, steps: int) -> None:
+        """Give the newest steps in a storage their values.
 
-        Args:
-            values: Values before the step, in the place of those of terminal observations that did not come.
-            truncateds: The flags.
-            rows: Environments whose terminal observations came.
-            terminal: Their step, and the module's input of these observations.
+        The bootstrapped one of a truncated step is that of its terminal observation. If none came, it is the one
+        before the step.
         """
-        if terminal is not None:  # of terminated ones too: to choose rows, the host would have to wait for the device
-            values = values.index_copy(0, rows, self._values(terminal[1]).to(values.dtype))
-        return torch.where(truncateds, values, 0.0)
+        values = self._values_before.all()
+        if Columns.VF_PREDS in storage.columns:
+            storage[Columns.VF_PREDS][-steps:].copy_(values.view(steps, -1))
+        if Columns.VALUES_BOOTSTRAPPED in storage.columns:
+            truncateds, envs = zip(*self._truncated)
+            if came := [(t * self.num_envs, rows) for t, rows in enumerate(envs) if rows is not None]:
+                starts = np.repeat([start for start, _ in came], [rows.shape[0] for _, rows in came])
+                places = torch.cat([rows for _, rows in came]) + torch.from_numpy(starts).to(self.device)
+                values.index_copy_(0, places, self._values_after.all().to(values.dtype))
+            values.masked_fill_(torch.cat(truncateds).logical_not_(), 0.0)
+            storage[Columns.VALUES_BOOTSTRAPPED][-steps:].copy_(values.view(steps, -1))
 
     # -- metrics and state ---------------------------------------------------------------------
 
-    def _note(self, rewards: torch.Tensor, ended: torch.Tensor, begun: torch.Tensor) -> None:
-        """Add a step to the running returns and lengths, and keep those of episodes that ended."""
-        self._metrics.steps += self.num_envs - (0 if self._resets is None else int(begun.sum()))
-        returns = self._returns + (rewards if rewards.ndim == 1 else rewards.flatten(1).sum(1))
-        lengths = self._lengths + 1
-        self._ended.append((ended, returns, lengths))
-        over = ended if begun is ended else ended | begun
-        self._returns, self._lengths = returns.masked_fill(over, 0.0), lengths.masked_fill(over, 0)
-
     def _count_ended(self) -> None:
-        """Transfer returns and lengths of the episodes that ended since the last time, at once."""
-        if not self._ended:
+        """Count the episodes that ended since the last time; rewards and flags are transferred at once."""
+        if not self._uncounted:
             return
-        ended, returns, lengths = map(torch.stack, zip(*self._ended))
-        self._ended = []
-        numbers = torch.cat([returns[ended], lengths[ended].float(), self._without_final.float()[None]]).tolist()
-        count = len(numbers) // 2
-        self._metrics.episodes.add_from([(numbers[i], int(numbers[count + i])) for i in range(count)])
-        if numbers[-1] and not self._warned and self.config.missing_final_obs is None:
+        returns, ended, cuts = map(torch.stack, zip(*self._uncounted))
+        self._uncounted, steps = [], np.arange(len(ended), dtype=np.int32)[:, None]
+        befores = np.maximum.accumulate(np.where(cuts.cpu().numpy(), steps, self._begun))  # the newest begin by step
+        lengths = steps - np.concatenate([self._begun[None], befores[:-1]])
+        self._begun = befores[-1] - len(steps)
+        self._metrics.episodes.add_from([*zip(returns[ended].tolist(), lengths[ended.cpu().numpy()].tolist())])
+        missing = int(self._without_final)
+        if missing and not self._warned and self.config.missing_final_obs is None:
             self._warned = True
             warning = EpibatchWarning(
                 f"TensorEnvRunner, environment {self.config.env!r}",
                 expected="infos['final_obs'], the terminal observations, where episodes are truncated",
-                found=f"none at {int(numbers[-1])} ends: the value of the observation before takes their place",
+                found=f"none at {missing} ends: the value of the observation before takes their place",
                 do="let the environment return them, if it can",
             )
             warnings.warn(warning, stacklevel=3)
@@ -706,6 +739,11 @@ def _whole_steps(found: str) -> RunnerError:
         found=found,
         do="sample with SingleAgentEnvRunner, which steps and resets some of them",
     )
+
+
+def _rows_of(struct: Any, rows: torch.Tensor) -> Any:
+    """Return some rows of a structure of tensors; None of None."""
+    return None if struct is None else map_struct(lambda leaf: leaf.index_select(0, rows), struct)
 
 
 def _true(flags: torch.Tensor) -> torch.Tensor:

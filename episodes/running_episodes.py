@@ -43,9 +43,10 @@ class RunningEpisodes:
         cuts = ended if between is None else ended | between
         number = cuts.sum(0)
         of_running, goes_on = (cuts.cumsum(0) == number) & ~cuts, number == 0
-        self.numbers += ended.sum(0)
+        self.numbers += number if between is None else ended.sum(0)
         self.steps *= goes_on
         self.steps += of_running.sum(0)
         if rewards is not None:
-            sums = where(beside(of_running, rewards), rewards.reshape(*ended.shape, -1).sum(2), 0.0).sum(0)
+            rewards = rewards if rewards.ndim == 2 else rewards.reshape(*ended.shape, -1).sum(2)
+            sums = where(beside(of_running, rewards), rewards, 0.0).sum(0)
             self.returns = where(beside(goes_on, sums), self.returns, 0.0) + sums

@@ -26,7 +26,7 @@ from epibatch.core.errors import (
 )
 from epibatch.core.masked_column import MaskedColumn
 from epibatch.core.padding import SequenceLayout, padded_layout
-from epibatch.core.runtime import usable_device
+from epibatch.core.runtime import usable_device, without_gradients
 from epibatch.core.structs import Form, flatten, flatten_like, form_of, form_text, map_struct, paths_of, unflatten
 
 from ..episodes import VectorEpisodes
@@ -130,6 +130,8 @@ class RolloutStorage:
         self._buffers: list[torch.Tensor] = []
         self._rows: list[list[torch.Tensor]] = []
         """Step -> its row of each leaf."""
+        self._kinds: list[Any] = []
+        """Of each leaf: the tensors that are copied as they are."""
         self._derived: dict[str, Any] = {}
         self._kept: dict[str, Any] = {}
         """Memory of derived columns of earlier rollouts."""
@@ -223,8 +225,14 @@ class RolloutStorage:
 
     # ------------------------------------------------------------------------------------------ steps
 
-    @torch.no_grad()
-    def add_step(self, step: Mapping[str, Any], *, final_obs: Any = None, final_state: Any = None) -> None:
+    def add_step(
+        self,
+        step: Mapping[str, Any],
+        *,
+        final_obs: Any = None,
+        final_state: Any = None,
+        final_envs: torch.Tensor | None = None,
+    ) -> None:
         """Copy one step of all environments.
 
         Args:
@@ -233,6 +241,8 @@ class RolloutStorage:
                 terminal observations, where `obs` of the next step is already that of the next episode.
             final_state: Recurrent states after the step, nested as `state_in`, of which the same rows are kept. The
                 values of terminal observations are computed from them.
+            final_envs: The environments that these two have rows of, int64 [n]; all of these ended in the step. The
+                three are kept, not copied. None: the two have rows of all, `[N, ...]`.
 
         Raises:
             RolloutOverflowError: there are `num_steps` steps already.
@@ -253,21 +263,23 @@ class RolloutStorage:
         try:
             leaves = self._leaves_of(step)
             final = {name: value for name, value in zip(_WITH_LAST_ROW, (final_obs, final_state)) if value is not None}
-            ended = self._ended_of(step, final) if final else None
-            final = {name: self._nested_like(name, value, _FINAL[name]) for name, value in final.items()}
+            ended: Any = self._ended_of(step, final, final_envs) if final else ()
+            count = self.num_envs if final_envs is None else len(ended)
+            final = {name: self._nested_like(name, value, _FINAL[name], count) for name, value in final.items()}
         except ColumnError:
             if is_first:
                 self._forget_schema()
             raise
-        for row, leaf in zip(self._rows[self._size], leaves):
-            row.copy_(leaf)
-        if ended is not None and len(ended):
+        with without_gradients():
+            for row, leaf in zip(self._rows[self._size], leaves):
+                row.copy_(leaf)
+        if len(ended):
             for name, value in final.items():
-                self._terminal[name][self._size] = ended, map_struct(lambda leaf: leaf.index_select(0, ended), value)
+                rows = value if final_envs is not None else map_struct(lambda leaf: leaf.index_select(0, ended), value)
+                self._terminal[name][self._size] = ended, rows
         self._size += 1
         self._has_last = False
-        if self._derived:
-            self._drop_derived()
+        self._derived = {}
 
     @torch.no_grad()
     def finish(self, obs: Any, state_in: Any = None) -> None:
@@ -289,7 +301,8 @@ class RolloutStorage:
                 found=f"values of {' and '.join(given)}",
                 do="give what the steps have, after at least one step",
             )
-        checked = [self._nested_like(name, value, f"column {name!r}") for name, value in given.items()]
+        count = self.num_envs
+        checked = [self._nested_like(name, value, f"column {name!r}", count) for name, value in given.items()]
         for name, value in zip(given, checked):
             map_struct(lambda row, leaf: row[0].copy_(leaf), self.rows(name, self._size, self._size + 1), value)
         self._has_last = True
@@ -307,7 +320,7 @@ class RolloutStorage:
         self._history, self._size, self._has_last = kept, 0, False
         for kept_rows in self._terminal.values():
             kept_rows.clear()
-        self._drop_derived()
+        self._derived = {}
 
     def reset(self) -> None:
         """Begin a rollout whose first observations are those of new episodes, in the same memory."""
@@ -612,7 +625,7 @@ class RolloutStorage:
                 )
         following = torch.empty_like(values, dtype=torch.result_type(rewards, values))
         following[:-1] = values[1:]
-        following[-1] = self._checked(last_values, ColumnSpec(), "last_values")
+        following[-1] = self._checked(last_values, ColumnSpec(), "last_values", self.num_envs)
         ended = terminateds
         if Columns.TRUNCATEDS in self.columns:
             truncateds = self[Columns.TRUNCATEDS]
@@ -916,6 +929,7 @@ class RolloutStorage:
                 torch.zeros(shape, dtype=spec.dtype, device=self.device) for shape, spec in zip(shapes, specs)
             ]
             self._buffers, self._rows = buffers, self._rows_of(buffers)
+            self._kinds = [_kind_of(row) for row in self._rows[0]]
         self.columns, self._form, self._names, self._specs = dict(columns), form, names, specs
 
     def _rows_of(self, buffers: list[torch.Tensor]) -> list[list[torch.Tensor]]:
@@ -942,7 +956,7 @@ class RolloutStorage:
             try:
                 dtype, shape = _dtype_of(leaf), tuple(np.shape(leaf))
             except (TypeError, ValueError, RuntimeError):
-                raise self._unfit(leaf, None, f"column {name!r}") from None
+                raise self._unfit(leaf, None, f"column {name!r}", self.num_envs) from None
             if name in _FLAGS or name in _NUMBERS:
                 dtype = torch.bool if name in _FLAGS else torch.float32
                 return ColumnSpec(() if shape == (self.num_envs, 1) else shape[1:], dtype)
@@ -950,22 +964,20 @@ class RolloutStorage:
 
         return map_struct(spec, value)
 
-    def _nested_like(self, column: str, value: Any, name: str) -> Any:
-        """Return a value of a column, nested as the column is and checked.
+    def _nested_like(self, column: str, value: Any, name: str, count: int) -> Any:
+        """Return a value of a column with this many rows, nested as the column is and checked.
 
         Raises:
             ColumnError: it is nested in another way, or a part does not fit.
         """
         specs, form = flatten(self.columns[column])
-        if form is None and _is_row(value, (self.num_envs, *specs[0].shape), specs[0].dtype, self.device):
-            return value
         try:
             leaves = flatten_like(form, value)
         except ColumnError as error:
             where, do = f"RolloutStorage, step {self._size}, {name}", f"nest it as the column {column!r} of the steps"
             raise ColumnError(where, expected=error.expected, found=error.found, do=do) from None
-        checked = [self._checked(leaf, spec, name + path) for leaf, spec, path in zip(leaves, specs, paths_of(form))]
-        return unflatten(form, checked)
+        parts = zip(leaves, specs, paths_of(form))
+        return unflatten(form, [self._checked(leaf, spec, name + path, count) for leaf, spec, path in parts])
 
     def _leaves_of(self, step: Mapping[str, Any]) -> list[torch.Tensor]:
         """Return the leaves of a step in the order of the buffers, checked."""
@@ -974,29 +986,30 @@ class RolloutStorage:
             leaves = flatten_like(self._form, step)
         except ColumnError:
             raise self._wrong_columns(step) from None
-        for i, (leaf, spec, row) in enumerate(zip(leaves, self._specs, self._rows[0])):
-            if not _is_row(leaf, row.shape, spec.dtype, self.device):
-                leaves[i] = self._checked(leaf, spec, f"column {self._names[i]}")
-        return leaves
+        if [*map(_kind_of, leaves)] == self._kinds:
+            return leaves
+        parts = zip(leaves, self._specs, self._names)
+        return [self._checked(leaf, spec, f"column {name}", self.num_envs) for leaf, spec, name in parts]
 
-    def _checked(self, leaf: Any, spec: ColumnSpec, name: str) -> torch.Tensor:
-        """Return a leaf as a tensor [N, ...] that can be copied into its column.
+    def _checked(self, leaf: Any, spec: ColumnSpec, name: str, count: int) -> torch.Tensor:
+        """Return a leaf as a tensor [count, ...] that can be copied into its column.
 
         Raises:
             ColumnError: it cannot.
         """
+        shape = (count, *spec.shape)
+        if _kind_of(leaf) == (shape, spec.dtype, self.device, torch.strided):
+            return leaf  # type: ignore[no-any-return]
         if self.device.type == "cpu" and not isinstance(leaf, torch.Tensor):
             try:
                 leaf = torch.as_tensor(leaf)
             except (TypeError, ValueError, RuntimeError):
-                raise self._unfit(leaf, spec, name) from None
+                raise self._unfit(leaf, spec, name, count) from None
         is_tensor = isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided
         fits = is_tensor and leaf.device == self.device and _converts(leaf.dtype, spec.dtype)
-        if not fits or leaf.numel() != self.num_envs * math.prod(spec.shape) or leaf.shape[:1] != (self.num_envs,):
-            raise self._unfit(leaf, spec, name)
-        if leaf.shape[1:] not in (spec.shape, (*spec.shape, 1)):
-            raise self._unfit(leaf, spec, name)
-        row: torch.Tensor = leaf.reshape(self.num_envs, *spec.shape)
+        if not fits or leaf.shape not in (shape, (*shape, 1)):
+            raise self._unfit(leaf, spec, name, count)
+        row: torch.Tensor = leaf.reshape(shape)
         if name in _FLAG_NAMES and spec.dtype is torch.bool and row.dtype is not torch.bool:
             wrong = ((row != 0) & (row != 1)).any()
             self._wrong_flags[name] = self._wrong_flags.get(name, False) | wrong
@@ -1020,7 +1033,7 @@ class RolloutStorage:
                     do="say what is true: flags > 0.5, for example",
                 )
 
-    def _unfit(self, leaf: Any, spec: ColumnSpec | None, name: str) -> ColumnError:
+    def _unfit(self, leaf: Any, spec: ColumnSpec | None, name: str, count: int | str) -> ColumnError:
         sizes, dtype = (("...",), "") if spec is None else (spec.shape, f"{spec.dtype} ")
         found = type(leaf).__name__
         if isinstance(leaf, torch.Tensor):
@@ -1028,7 +1041,7 @@ class RolloutStorage:
             found = f"shape {list(leaf.shape)} of {leaf.dtype} on {leaf.device}{layout}"
         return ColumnError(
             f"RolloutStorage, step {self._size}, {name}",
-            expected=f"a tensor of shape [{', '.join(map(str, (self.num_envs, *sizes)))}], {dtype}on {self.device}",
+            expected=f"a tensor of shape [{', '.join(map(str, (count, *sizes)))}], {dtype}on {self.device}",
             found=found,
             do="convert it, or give the storage other columns: RolloutStorage(..., columns=..., device=...)",
         )
@@ -1049,7 +1062,12 @@ class RolloutStorage:
             do="give every step the same columns, or name them all when the storage is made",
         )
 
-    def _ended_of(self, step: Mapping[str, Any], final: Collection[str]) -> torch.Tensor:
+    def _ended_of(self, step: Mapping[str, Any], final: Collection[str], envs: torch.Tensor | None) -> torch.Tensor:
+        """Return the environments that ended in a step, or those of them that were given.
+
+        Raises:
+            ColumnError: the steps do not say which ended, or lack a column of which final values were given.
+        """
         flags = [step[name] for name in _FLAGS if name in step]
         missing = [name for name in final if name not in self.columns]
         if not flags or missing:
@@ -1060,17 +1078,17 @@ class RolloutStorage:
                 found=", ".join(self.columns),
                 do=f"leave {_FINAL[name]} out, or add these columns",
             )
+        if envs is not None:
+            if envs.dtype is not torch.int64 or envs.ndim != 1:
+                raise self._unfit(envs, ColumnSpec((), torch.int64), "final_envs", "n")
+            return envs
         ended = reduce(torch.logical_or, (torch.as_tensor(flag).reshape(self.num_envs) for flag in flags))
         return torch.nonzero(ended).flatten()
 
-    def _drop_derived(self) -> None:
-        self._derived = {}
 
-
-def _is_row(leaf: Any, shape: Any, dtype: torch.dtype, device: torch.device) -> bool:
-    """True for a tensor that is copied as it is."""
-    is_tensor = type(leaf) is torch.Tensor and leaf.layout is torch.strided
-    return is_tensor and leaf.shape == shape and leaf.dtype is dtype and leaf.device == device
+def _kind_of(leaf: Any) -> Any:
+    """Return the facts of a tensor by which it is copied as it is; False for anything else."""
+    return type(leaf) is torch.Tensor and (leaf.shape, leaf.dtype, leaf.device, leaf.layout)
 
 
 class _Ids(Sequence[str]):

@@ -92,6 +92,12 @@ class Plan:
         return tuple(getattr(piece, name) for piece in self.connectors if _overrides(piece, name))
 
     @kept_property
+    def on_tensors(self) -> tuple[Any, ...]:
+        """The pieces that do something for a step in tensors."""
+        unchanged = Piece.leave_tensors
+        return tuple(piece for piece in self.connectors if getattr(type(piece), "run_tensors", None) is not unchanged)
+
+    @kept_property
     def stretches(self) -> tuple[tuple[Step, ...], ...]:
         """The steps: pieces that are given one group after the other together with those that follow, others alone."""
         return tuple(tuple(stretch) for _, stretch in groupby(self.steps, lambda step: step.by_group or step.name))

@@ -16,7 +16,6 @@ from .._engine.chunks import ChunkGroup, chunk_keys
 from .._engine.columns import EpisodeColumn
 from .._engine.layouts import rows_in
 from ..columnar_piece import Piece
-from ..tensor_step import TensorStep
 
 __all__ = ["BatchIndividualItems", "RowMap", "wrong_rows"]
 
@@ -98,9 +97,7 @@ class BatchIndividualItems(Piece):
                 out[name] = as_rows.joined(as_float32=True) if as_rows else column.data
         return out
 
-    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
-        """Leave the tensors as they are."""
-        return columns
+    run_tensors = Piece.leave_tensors
 
     def _check_rows(self, batch: dict[str, Any], group: ChunkGroup) -> None:
         columns = {

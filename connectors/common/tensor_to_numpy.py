@@ -10,7 +10,6 @@ from epibatch.core.structs import map_struct
 
 from .._engine.chunks import ChunkGroup
 from ..columnar_piece import Piece
-from ..tensor_step import TensorStep
 
 __all__ = ["TensorToNumpy"]
 
@@ -34,9 +33,7 @@ class TensorToNumpy(Piece):
             for name, value in columns.items()
         }
 
-    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
-        """Leave the tensors as they are."""
-        return columns
+    run_tensors = Piece.leave_tensors
 
 
 def _array(leaf: Any) -> Any:

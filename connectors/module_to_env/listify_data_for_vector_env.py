@@ -13,7 +13,6 @@ from epibatch.core.structs import map_struct
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..columnar_piece import Piece
-from ..tensor_step import TensorStep
 
 __all__ = ["EnvRows", "ListifyDataForVectorEnv"]
 
@@ -66,9 +65,7 @@ class ListifyDataForVectorEnv(Piece):
                 columns[name] = EnvRows(data) if isinstance(data, dict) and name not in _ACTIONS else data
         return columns
 
-    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
-        """Leave the tensors as they are."""
-        return columns
+    run_tensors = Piece.leave_tensors
 
     def _refuse(self, name: str, column: EpisodeColumn, group: ChunkGroup) -> None:
         counts = np.asarray(column.counts)

@@ -12,7 +12,6 @@ from epibatch.core.structs import flatten, map_struct
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..columnar_piece import Piece
-from ..tensor_step import TensorStep
 
 __all__ = ["UnBatchToIndividualItems"]
 
@@ -42,9 +41,7 @@ class UnBatchToIndividualItems(Piece):
             columns[name] = EpisodeColumn(column)
         return columns
 
-    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
-        """Leave the tensors as they are."""
-        return columns
+    run_tensors = Piece.leave_tensors
 
 
 def _kept(name: str, column: Any, acting: Any) -> Any:

@@ -19,7 +19,7 @@ from epibatch.core.errors import EnvironmentContractError, EpibatchWarning, Runn
 from epibatch.core.random_streams import seed_of
 from epibatch.core.structs import flatten, map_struct
 
-from ...episodes.env_infos import infos_by_env
+from ...episodes.env_infos import ENV_INFOS, infos_by_env
 from ...episodes.vector_checks import VectorChecks
 from .env_calls import copied_info
 from .env_checks import adapter_advice, autoreset_mode, mark_environment, reward_shape
@@ -379,6 +379,8 @@ class EnvStepper:
 
     def _warn_of_inner_resets(self, step: VectorStep) -> None:
         """Warn if infos have a key that environments have which reset inside step(); a warning may be an error."""
+        if ENV_INFOS not in step.infos and _OF_INNER_RESETS.isdisjoint(step.infos):
+            return
         infos = [step.infos, *(info for info in infos_by_env(step.infos) if isinstance(info, dict))]
         keys = sorted({key for key in _OF_INNER_RESETS if any(key in info for info in infos)})
         if not keys:

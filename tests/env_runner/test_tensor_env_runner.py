@@ -218,6 +218,21 @@ def test_values_of_truncated_rows_are_those_of_terminal_observations():
     assert not storage["values_bootstrapped"][~storage["truncateds"]].any()
 
 
+@pytest.mark.parametrize("num_envs", [3, 300, 1200])
+def test_values_are_those_of_the_module_however_many_rows_a_step_has(num_envs):
+    runner = runner_of(TensorEnvRunner, config_of(TorchPoints).env_runners(num_envs_per_env_runner=num_envs))
+    storage = RolloutStorage(T, num_envs)
+    for num_steps in (1, 9, T - 10):
+        runner.sample(storage, num_steps=num_steps)
+    with torch.no_grad():
+        torch.testing.assert_close(storage["vf_preds"], runner.module.compute_values({"obs": storage["obs"]}))
+        after = torch.zeros(T, num_envs)
+        for step, (envs, final) in storage.terminal_observations.items():
+            after[step, envs] = runner.module.compute_values({"obs": final})
+    torch.testing.assert_close(storage["values_bootstrapped"], after * storage["truncateds"])
+    assert storage["truncateds"].any() and storage["terminateds"].any()
+
+
 def test_recurrent_values_of_truncated_rows_use_the_state_after_the_step():
     runner, storage = sampled(config_of(TorchPoints, model=lstm()), explore=True)
     for step, (envs, final) in storage.terminal_observations.items():

@@ -388,6 +388,28 @@ def test_last_observations_that_are_nested_in_another_way_are_refused(obs):
     assert len(storage) == 1 and not storage.has_last and not storage.terminal_observations
 
 
+def test_terminal_rows_may_be_those_of_the_environments_that_ended():
+    envs, after = torch.tensor([0, N - 1]), {"final_obs": torch.rand(N, 2), "final_state": {"h": torch.rand(N, 3)}}
+    step = {"obs": torch.rand(N, 2), "state_in": {"h": torch.rand(N, 3)}}
+    step["terminateds"] = torch.zeros(N, dtype=torch.bool).index_fill(0, envs, True)
+    step |= {"actions": torch.rand(N), "rewards": torch.rand(N)}
+    sides = [RolloutStorage(1, N), RolloutStorage(1, N)]
+    sides[0].add_step(step, **after)
+    given = {"final_obs": after["final_obs"][envs], "final_state": {"h": after["final_state"]["h"][envs]}}
+    for wrong in ({"final_envs": envs.int()}, {"final_envs": step["terminateds"]}, {"final_envs": envs[None]}):
+        with pytest.raises(ColumnError, match="step 0, final_envs"):
+            sides[1].add_step(step, **given, **wrong)
+    with pytest.raises(ColumnError, match=r"step 0, final_obs[\s\S]*shape \[2, 2\]"):
+        sides[1].add_step(step, **after, final_envs=envs)
+    assert not sides[1].columns
+    sides[1].add_step(step, **given, final_envs=envs)
+    for storage in sides:
+        storage.finish(torch.zeros(N, 2), {"h": torch.zeros(N, 3)})
+    for whole, alone in zip(*(storage.episodes() for storage in sides)):
+        assert np.array_equal(whole.get_observations(), alone.get_observations())
+        assert np.array_equal(*(side.get_extra_model_outputs("state_out")["h"] for side in (whole, alone)))
+
+
 @pytest.mark.parametrize(
     ("step", "final_obs"),
     [

@@ -6,7 +6,7 @@ import random
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     import torch
 
 _DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d+)?")
+
+
+_NOTHING = nullcontext()
+
+
+def without_gradients() -> AbstractContextManager[Any]:
+    """Return a context without gradients, which costs next to nothing inside of another one."""
+    import torch
+
+    return torch.no_grad() if torch.is_grad_enabled() else _NOTHING
 
 
 def device_name(device: object) -> str:

@@ -615,7 +615,7 @@ class _TensorEncoder:
         is_box = isinstance(leaf, spaces.Box)
         scale = _scale_of(leaf) if is_box and kind == "f" and normalize else None
         offsets = _offsets(leaf) if is_box and kind in "iu" and (from_low or normalize) else None
-        clips = is_box and (clip or (kind == "f" and normalize))
+        clips = is_box and (clip or (kind == "f" and normalize)) and np.isfinite([leaf.low, leaf.high]).any()
         self._has_scale, self._shifts, self._clips = scale is not None, offsets is not None, clips
         arrays = {"type": np.zeros(1, leaf.dtype if self._kind else np.float32), "offsets": offsets}
         if is_box:

@@ -90,7 +90,7 @@ def flatten_like(form: Form, struct: Any) -> list[Any]:
 def _leaves_like(forms: tuple[Form, ...], structs: Iterable[Any]) -> list[Any]:
     leaves: list[Any] = []
     for form, struct in zip(forms, structs):
-        if form is None and is_leaf(struct):
+        if form is None and not isinstance(struct, (dict, tuple)):
             leaves.append(struct)
         else:
             leaves += flatten_like(form, struct)

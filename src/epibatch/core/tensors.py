@@ -43,8 +43,8 @@ def convert_to_torch_tensor(struct: Any, device: Any = None, pin_memory: bool = 
         >>> out["obs"].dtype, out["info"].dtype
         (torch.float32, dtype('<U1'))
     """
-    if type(struct) is not np.ndarray:
-        if isinstance(struct, Mapping):
+    if not isinstance(struct, (torch.Tensor, np.ndarray)):
+        if type(struct) is dict or isinstance(struct, Mapping):
             return {key: convert_to_torch_tensor(value, device, pin_memory) for key, value in struct.items()}
         if isinstance(struct, tuple):
             return tuple_like(struct, [convert_to_torch_tensor(value, device, pin_memory) for value in struct])
