@@ -167,11 +167,12 @@ def cut_at_ends(counts: npt.NDArray[np.int64], terminateds: Rows) -> npt.NDArray
         counts: int64 [S], rows per segment, bootstrap rows included.
         terminateds: bool [R].
     """
-    stops, inner = np.cumsum(counts), np.array(convert_to_numpy(terminateds), np.bool_)
-    inner[stops[stops > 1] - 2] = False
-    if not inner.any():
+    stops, inner = np.cumsum(counts), copied(as_bools(terminateds))
+    inner[beside(stops[stops > 1] - 2, inner)] = False
+    if not inner.any():  # a single number of a device
         return counts
-    cuts: npt.NDArray[np.int64] = np.union1d(stops, np.flatnonzero(inner) + 1)
+    places = convert_to_numpy(beside(np.arange(len(inner)), inner)[inner])
+    cuts: npt.NDArray[np.int64] = np.union1d(stops, places + 1)
     cuts[1:] -= cuts[:-1].copy()
     return cuts
 
