@@ -67,6 +67,13 @@ class Doubled(ColumnTransform):
         return x * 2
 
 
+class EndsEarlier(ColumnTransform):
+    columns, takes_tensors = "rewards", True
+
+    def transform(self, x):
+        return x > 1
+
+
 class RewardsThrice(Piece):
     pipelines, input_layouts, takes_tensors = ("learner",), ("episodes",), True
     reads, writes = ("obs",), ("thrice",)
@@ -171,6 +178,7 @@ CASES = {
     },
     "steps before": {"pieces": lambda: [PrevActionsPrevRewardsLearner(n_prev_actions=2, n_prev_rewards=3)]},
     "views, lstm": {"pieces": lambda: [TrajectoryViews(views=VIEWS)], "module": RecurrentCritic},
+    "ends of a piece": {"pieces": lambda: [EndsEarlier(to="terminateds")]},
     "users' pieces": {"pieces": lambda: [Doubled(), ComputeReturnsToGo(gamma=0.9)], "advantages": False},
 }
 
