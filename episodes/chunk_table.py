@@ -121,6 +121,12 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
     def __len__(self) -> int:
         return len(self.stores) if self.owns else len(self.lengths)
 
+    @property
+    def has_infos(self) -> bool:
+        """True if infos of all steps were kept."""
+        kept = (store.stored(Columns.INFOS) is not None for store in self.stores)
+        return self.owns or self.arrays is not None or all(kept)
+
     @overload
     def __getitem__(self, index: int) -> SingleAgentEpisode: ...
     @overload

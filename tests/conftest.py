@@ -21,8 +21,10 @@ settings.load_profile("epibatch")
 def pytest_collection():
     """Look for garbage once instead of again and again, and never again among the tests, which stay."""
     gc.disable()
-    yield
-    gc.enable()
+    try:
+        yield
+    finally:
+        gc.enable()
     gc.collect()
     gc.freeze()
 

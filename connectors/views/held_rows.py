@@ -17,6 +17,7 @@ from epibatch.core.spaces import fill_row
 from epibatch.core.structs import Form, flatten, map_struct, paths_of, unflatten
 
 from ...episodes.rows import Rows, Windows
+from ...episodes.chunk_table import ChunkTable
 from ...episodes.vector_episodes import env_numbers
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
@@ -115,6 +116,21 @@ def check_column(group: ChunkGroup, name: str, where: str) -> None:
             )
 
 
+def check_infos(group: ChunkGroup, where: str) -> None:
+    """Make sure that the infos of the chunks were kept.
+
+    Raises:
+        ColumnError: they were drawn from a buffer, or come from a data set, without infos.
+    """
+    if isinstance(group.episodes, ChunkTable) and not group.episodes.has_infos:
+        raise ColumnError(
+            where,
+            expected="episodes with infos",
+            found="drawn steps whose infos were not kept",
+            do="set training(replay_buffer_config={'keep_infos': True}), or record data with their infos",
+        )
+
+
 def _flags(group: ChunkGroup, kind: int, spans: list[tuple[int, int]]) -> list[Any]:
     """False for all steps but the last one of a chunk that ended with it."""
     ends, lengths = group.reader.ends[kind].tolist(), group.lengths.tolist()
@@ -132,6 +148,7 @@ def _entries(
 ) -> tuple[list[Any], list[Any]]:
     """One entry of each info dict, float64, the fill value where the dict has none; and which dicts have it."""
     path = (view.column or "").partition("/")[2]
+    check_infos(group, where)
     infos = [
         episode.infos.get(slice(first, stop), neg_index_as_lookback=True) if stop > first else []
         for episode, (first, stop) in zip(group.plain_episodes(), spans)

@@ -384,6 +384,7 @@ def _infos(group: ChunkGroup, view: View, training: bool | None, where: str) -> 
     out: list[Any] = []
     firsts = np.zeros_like(group.lengths) if training else group.lengths
     counts = group.counts if training else np.ones_like(firsts)
+    check_infos(group, where)
     check_window(group, view.base, shift, group.counts if training else None, where)
     for episode, length, first, count in zip(group.plain_episodes(), group.lengths, firsts + shift, counts):
         for at in range(first, first + count):

@@ -322,7 +322,9 @@ def test_settings_reach_the_learner_and_later_changes_do_not(built):
     settings = algorithm.learner.settings_of("default_policy")
     assert (settings.lr, settings.minibatch_size, settings.num_epochs, settings.seed) == (0.25, 16, 2, 5)
     assert (settings.grad_clip, settings.grad_clip_by, settings.shuffle) == (0.5, "norm", "once")
-    assert algorithm.learner.loss_of("default_policy").settings == PPOSettings(**loss)
+    of_loss = algorithm.learner.loss_of("default_policy").settings
+    assert {name: getattr(of_loss, name) for name in PPOSettings.names()} == PPOSettings(**loss).values()
+    assert of_loss.lr == 0.25
     assert isinstance(algorithm.learner.connector[-1], GeneralAdvantageEstimation)
     assert algorithm.config.lr == 0.25
 

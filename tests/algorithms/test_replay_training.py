@@ -15,8 +15,9 @@ from fake_actors import FakeActors
 from epibatch.algorithms import DQNConfig, SACConfig
 from epibatch.connectors import ConnectorV2
 from epibatch.connectors.authoring import EpisodeTransform
-from epibatch.core.errors import ConfigError, EpibatchWarning
-from epibatch.env_runner import EnvRunnerGroup
+from epibatch.connectors.views import TrajectoryViews, View
+from epibatch.core.errors import ColumnError, ConfigError, EpibatchWarning
+from epibatch.env_runner import EnvRunnerGroup, make_multi_agent
 from epibatch.episodes import SingleAgentEpisode
 from fixture_envs import CountingEnv
 
@@ -300,6 +301,55 @@ def test_outputs_of_the_module_are_kept_from_the_first_step_on(kind):
     logp = [float(episode.get_extra_model_outputs("action_logp")[0]) for episode in source.buffer.sample(40)]
     assert max(logp) <= 0 and min(logp) < -0.1
     group.stop()
+
+
+class TenTimes(CountingEnv):
+    """Its infos have ten times the number of steps."""
+
+    def step(self, action):
+        *rest, _ = super().step(action)
+        return *rest, {"tens": 10.0 * self.steps}
+
+
+class Kept(ConnectorV2):
+    """Keeps the columns `obs` and `tens` of train batches."""
+
+    rows = ()
+
+    def __call__(self, *, batch, **kwargs):
+        parts = batch.values() if "default_policy" in batch or "p" in batch else [batch]
+        self.rows = [*self.rows, *[(np.asarray(part["obs"]), np.asarray(part["tens"])) for part in parts]]
+        return batch
+
+
+@pytest.mark.parametrize("kind", ["EpisodeReplayBuffer", "PrioritizedEpisodeReplayBuffer"])
+@pytest.mark.parametrize("agents", [1, 2])
+def test_infos_are_kept_for_pieces_that_read_them_or_an_error_says_how(kind, agents):
+    def built(**options):
+        config = small(replay_buffer_config={"type": kind, **options}).environment(TenTimes)
+        config.env_runners(rollout_fragment_length=1).rl_module(model_config={"fcnet_hiddens": [8]})
+        if agents > 1:
+            config.environment(make_multi_agent(TenTimes), env_config={"num_agents": agents})
+            config.multi_agent(policies={"p"}, policy_mapping_fn=lambda *args, **kwargs: "p")
+        kept = Kept()
+        views = TrajectoryViews(views={"tens": View("infos/tens", shift=1)})
+        config.learners(learner_connector=lambda *spaces: views)
+        algo = config.build_algo()
+        algo.learner.connector.append(kept)
+        return algo, kept
+
+    algo, kept = built(keep_infos=True)
+    for _ in range(14):
+        algo.training_step()
+    algo.stop()
+    for obs, tens in kept.rows:
+        np.testing.assert_allclose(tens.reshape(-1), 10.0 * (obs.reshape(-1) + 1))
+    assert kept.rows
+    algo, _ = built()
+    with pytest.raises(ColumnError, match=r"infos were not kept[\s\S]*'keep_infos': True"):
+        for _ in range(14):
+            algo.training_step()
+    algo.stop()
 
 
 class LessRewards(EpisodeTransform):

@@ -140,9 +140,9 @@ class DQNConfig(ReplayConfig):
                 several agents that of MultiAgent...), `capacity` in steps, of each module, or `capacity_bytes` in
                 its place, `folder` (where the rows lie, if not in memory), `device` (such as cuda) or `pin_memory`
                 for rows in tensors, `kept_outputs` (names of model outputs that train batches are to have, such as
-                weights_seq_no), and, of a prioritised one, `alpha` (exponent of the priorities), `beta` (how far
-                the weights of losses undo them, or a schedule of it) and `eta` (share of the highest error in the
-                priority of a sequence).
+                weights_seq_no), `keep_infos` (True for pieces that read infos), and, of a prioritised one, `alpha`
+                (exponent of the priorities), `beta` (how far the weights of losses undo them, or a schedule of it)
+                and `eta` (share of the highest error in the priority of a sequence).
             num_steps_sampled_before_learning_starts: Environment steps before the first update: with random
                 actions; with those of the module if it is recurrent, or if the buffer keeps outputs of it.
             training_intensity: Steps drawn for each one sampled: less than `train_batch_size` for fewer updates

@@ -51,11 +51,12 @@ class ReplayTraining(TrainingSettings):
     """Steps drawn for one update."""
     replay_buffer_config: BufferConfig = Field(default={"type": "EpisodeReplayBuffer", "capacity": 100_000})
     """The buffer: `type` (EpisodeReplayBuffer or PrioritizedEpisodeReplayBuffer; with several agents that of
-    MultiAgent...), `capacity` in steps, of each module, or `capacity_bytes` in its place, `folder` (where the rows lie,
-    if not in memory), `device` (such as cuda) or `pin_memory` for rows in tensors, `kept_outputs` (names of model
-    outputs that train batches are to have, such as weights_seq_no), and, of a prioritised one, `alpha` (exponent of the
-    priorities), `beta` (how far the weights of losses undo them, or a schedule of it) and `eta` (share of the highest
-    error in the priority of a sequence)."""
+    MultiAgent...), `capacity` in steps, of each module, or `capacity_bytes` in its place, `folder` (where the
+    rows lie, if not in memory), `device` (such as cuda) or `pin_memory` for rows in tensors, `kept_outputs`
+    (names of model outputs that train batches are to have, such as weights_seq_no), `keep_infos` (True for
+    pieces that read infos), and, of a prioritised one, `alpha` (exponent of the priorities), `beta` (how far the
+    weights of losses undo them, or a schedule of it) and `eta` (share of the highest error in the priority of a
+    sequence)."""
     num_steps_sampled_before_learning_starts: Count = 1000
     """Environment steps before the first update: with random actions; with those of the module if it is recurrent, or
     if the buffer keeps outputs of it."""
@@ -196,6 +197,7 @@ class ReplaySource:
             length = self._sequences.get("batch_length_T", 1)
             lookback = max(self._group.local_env_runner.lookback, self._sequences.get("lookback", 0))
             options: dict[str, Any] = {**self._sequences, "lookback": lookback}
+            options["include_infos"] = config.replay_buffer_config.get("keep_infos", False)
             if self._prioritized:
                 options["beta"] = value_at(config.replay_buffer_config.get("beta", 0.4), self._sampled)
             self._drawn = drawn = self._replay.sample(-(-updates * size // length), **options)

@@ -20,7 +20,7 @@ from ...episodes.replay import (
 PRIORITIZED = PrioritizedEpisodeReplayBuffer, MultiAgentPrioritizedEpisodeReplayBuffer
 _BUFFERS: tuple[Any, ...] = EpisodeReplayBuffer, MultiAgentEpisodeReplayBuffer, *PRIORITIZED
 BUFFERS = {kind.__name__: kind for kind in _BUFFERS}
-_COMMON = ("capacity", "capacity_bytes", "folder", "kept_outputs", "device", "pin_memory")
+_COMMON = ("capacity", "capacity_bytes", "folder", "kept_outputs", "keep_infos", "device", "pin_memory")
 _OPTIONS = {
     "EpisodeReplayBuffer": _COMMON,
     "PrioritizedEpisodeReplayBuffer": (*_COMMON, "alpha", "beta", "eta"),
