@@ -16,8 +16,8 @@ from epibatch.core.rl_module.module_facts import initial_state, to_array
 from epibatch.core.spaces import fill_row
 from epibatch.core.structs import Form, flatten, map_struct, paths_of, unflatten
 
-from ...episodes.rows import Rows, Windows
 from ...episodes.chunk_table import ChunkTable
+from ...episodes.rows import Rows, Windows
 from ...episodes.vector_episodes import env_numbers
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn

@@ -25,7 +25,7 @@ from .._engine.windows import check_window
 from ..authoring.column_paths import ColumnPath
 from ..columnar_piece import Piece
 from ..tensor_step import TensorStep
-from .held_rows import id_rows, windows_of
+from .held_rows import check_infos, id_rows, windows_of
 from .other_agents import OtherAgents
 from .view import IDS, View, as_views
 

@@ -338,17 +338,19 @@ def test_infos_are_kept_for_pieces_that_read_them_or_an_error_says_how(kind, age
         algo.learner.connector.append(kept)
         return algo, kept
 
+    def train(algo):
+        for _ in range(14):
+            algo.training_step()
+
     algo, kept = built(keep_infos=True)
-    for _ in range(14):
-        algo.training_step()
+    train(algo)
     algo.stop()
     for obs, tens in kept.rows:
         np.testing.assert_allclose(tens.reshape(-1), 10.0 * (obs.reshape(-1) + 1))
     assert kept.rows
     algo, _ = built()
     with pytest.raises(ColumnError, match=r"infos were not kept[\s\S]*'keep_infos': True"):
-        for _ in range(14):
-            algo.training_step()
+        train(algo)
     algo.stop()
 
 

@@ -90,18 +90,31 @@ class Lists(SingleAgentEnvRunner):
         return episodes
 
 
+class Copies(SingleAgentEnvRunner):
+    """Returns copies, which do not know their environments."""
+
+    def sample(self, **kwargs):
+        return [episode.slice(slice(None)) for episode in super().sample(**kwargs)]
+
+
+def evaluated(cls, **evaluation):
+    algo = config_of(env_runner_cls=cls).evaluation(**evaluation).build_algo()
+    algo.train()
+    measured = algo.evaluate()["env_runners"]
+    algo.stop()
+    return {name: measured[name] for name in measured if name.startswith(("episode_", "num_e"))}
+
+
 @pytest.mark.parametrize("unit", ["episodes", "timesteps"])
 def test_a_plain_list_of_episodes_is_evaluated_alike(unit):
-    found = []
-    for cls in (None, Lists):
-        config = config_of(env_runner_cls=cls)
-        config.evaluation(evaluation_duration=7 if unit == "episodes" else 300, evaluation_duration_unit=unit)
-        algo = config.build_algo()
-        algo.train()
-        measured = algo.evaluate()["env_runners"]
-        found.append({name: measured[name] for name in measured if name.startswith(("episode_", "num_e"))})
-        algo.stop()
-    assert found[0] == found[1] and found[0]["num_episodes"] > 0
+    duration = {"evaluation_duration": 7 if unit == "episodes" else 300, "evaluation_duration_unit": unit}
+    expected = evaluated(None, **duration)
+    assert evaluated(Lists, **duration) == expected and expected["num_episodes"] > 0
+    if unit == "timesteps":  # the chunks of each episode are put together by its id
+        assert evaluated(Copies, **duration) == expected
+    else:
+        found = evaluated(Copies, **duration)
+        assert found["num_episodes"] == 7 and 8 <= found["episode_len_min"] <= found["episode_len_max"] <= 200
 
 
 def test_of_a_file_and_of_a_checkpoint(tmp_path, monkeypatch):

@@ -291,7 +291,7 @@ def _sample_episodes(runner: Any, amount: int) -> EvaluatedEpisodes:
     return episodes
 
 
-def sample_whole_episodes(runner: Any, amount: int, **arguments: Any) -> Iterator[tuple[int, Any]]:
+def sample_whole_episodes(runner: Any, amount: int, **arguments: Any) -> Iterator[tuple[Any, Any]]:
     """Sample episodes from their beginning to their end: the first ones of each environment, alike many of each.
 
     Args:
@@ -300,7 +300,8 @@ def sample_whole_episodes(runner: Any, amount: int, **arguments: Any) -> Iterato
         arguments: Further ones of its `sample`.
 
     Returns:
-        The chunks of these episodes, of each environment in the order of time, with the environment's number.
+        The chunks of these episodes, of each environment in the order of time, with the environment's number; or with
+        the episode's id if a runner of one's own returns episodes that do not know it, of which the first are taken.
     """
     count = runner.num_envs
     left = [(amount + env) // count for env in range(count)]
@@ -310,8 +311,9 @@ def sample_whole_episodes(runner: Any, amount: int, **arguments: Any) -> Iterato
         for env, chunk in _with_envs(
             runner, runner.sample(num_timesteps=count * _AT_ONCE, force_reset=first, **arguments)
         ):
-            if left[env]:
-                left[env] -= chunk.is_done
+            place = env if isinstance(env, int) else left.index(max(left))
+            if left[place]:
+                left[place] -= chunk.is_done
                 yield env, chunk
         first = False
         steps = steps + count * _AT_ONCE if sum(left) == before else 0
@@ -338,18 +340,18 @@ class EvaluatedEpisodes:
     """
 
     def __init__(self, num_envs: int) -> None:
-        self._running: dict[int, list[tuple[float, int]]] = defaultdict(list)
+        self._running: dict[Any, list[tuple[float, int]]] = defaultdict(list)
         self.agents = AgentMetrics(num_envs, sys.maxsize)
         self.returns: list[float] = []
         self.lengths: list[int] = []
         self.steps = 0
         self.seconds = 0.0
 
-    def add(self, env: int, chunk: Any) -> None:
+    def add(self, env: Any, chunk: Any) -> None:
         """Take in a chunk.
 
         Args:
-            env: Its environment.
+            env: Its environment, or with one agent its id.
             chunk: The next one of this environment.
         """
         self._running[env].append((_return_of(chunk), len(chunk)))
@@ -375,11 +377,12 @@ class EvaluatedEpisodes:
         return {name: report[name] for name in _BY_AGENT if report[name]}
 
 
-def _with_envs(runner: Any, chunks: Any) -> Iterator[tuple[int, Any]]:
-    """Each chunk with the number of its environment."""
+def _with_envs(runner: Any, chunks: Any) -> Iterator[tuple[Any, Any]]:
+    """Each chunk with the number of its environment, or with its id if it does not know the number."""
     if hasattr(runner, "env_of"):
         return zip(map(runner.env_of, chunks), chunks)
-    return zip((number or 0 for number in env_numbers(chunks)), chunks)
+    numbers = env_numbers(chunks)
+    return ((chunk.id_ if number is None else number, chunk) for number, chunk in zip(numbers, chunks))
 
 
 def _return_of(chunk: Any) -> float:
