@@ -163,24 +163,28 @@ def name_undeclared_change(error: Exception, pipeline: Any, episodes: Sequence[A
         episodes: The running episodes.
         module: The module that acts.
     """
-    steps: list[Any] = []
     with suppress(Exception), warnings.catch_warnings():  # the error itself is what counts
         warnings.simplefilter("ignore")
-        steps = pipeline.trace(episodes, module).pieces
-    pieces = {step.name: step.piece for step in pipeline.plan().steps}
-    for step in steps:
-        piece = pieces[step.piece]
-        if type(piece).__module__.startswith("epibatch.") or piece.observation_space != piece.input_observation_space:
-            continue
-        for name, after in step.after.items():
-            parts = name.replace("episode.observations", Columns.OBS).split("/")
-            before = step.before.get(name) or step.before.get(name.replace(Columns.OBS, "episode.observations"))
-            shapes = [column.shape[1:] for column in (before, after) if column is not None and column.shape]
-            if Columns.OBS in parts[:2] and len(shapes) == 2 and shapes[0] != shapes[1]:
+        pieces = {step.name: step.piece for step in pipeline.plan().steps}
+        for step in pipeline.trace(episodes, module).pieces:
+            piece = pieces[step.piece]
+            own = not type(piece).__module__.startswith("epibatch.")
+            if own and piece.observation_space == piece.input_observation_space and _changes_shape(step):
                 what = f"piece {step.piece!r} ({type(piece).__name__}) changes the shape of observations"
                 do = "write its recompute_output_observation_space, which returns the space of what it gives"
                 add_context(error, f"{what}, and declares no other space: {do};")
                 return
+
+
+def _changes_shape(step: Any) -> bool:
+    """True if the traced step of a piece gave observations of another shape than it got."""
+    for name, after in step.after.items():
+        parts = name.replace("episode.observations", Columns.OBS).split("/")
+        before = step.before.get(name) or step.before.get(name.replace(Columns.OBS, "episode.observations"))
+        shapes = [column.shape[1:] for column in (before, after) if column is not None and column.shape]
+        if Columns.OBS in parts[:2] and len(shapes) == 2 and shapes[0] != shapes[1]:
+            return True
+    return False
 
 
 def check_actions(columns: dict[str, Any], num_envs: int) -> None:

@@ -702,7 +702,7 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
                 the results of all steps that had succeeded; that of its own, too, if it failed in the reset afterwards.
         """
         if not self._sent:
-            do = "call send(actions) before recv()"
+            do = "call send(actions) or send_reset() before recv()"
             raise RunnerError("AsyncEnvs.recv", expected="environments at work", found="none", do=do)
         kept, self._kept, self.failures = self._kept, None, {}
         if kept is None:
@@ -731,7 +731,7 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
             raise RunnerError(
                 f"AsyncEnvs.{call}",
                 expected="environments that have answered",
-                found=f"environments {sorted(busy)} at work on send(), or beside one in a process",
+                found=f"environments {sorted(busy)} at work on send() or send_reset(), or beside one in a process",
                 do="call recv() until its masks had them",
             )
 

@@ -470,8 +470,8 @@ def test_data_of_another_environment_than_the_sampled_one_is_refused(env, text):
 @pytest.mark.parametrize(
     ("config", "scale", "settings", "do"),
     [
-        (BCConfig, 2.0, {}, r"normalize_actions=False\) if"),
-        (MARWILConfig, 1.8, {}, r"normalize_actions=False\) if"),
+        (BCConfig, 2.0, {}, r"normalize_actions=False, clip_actions=True\) if"),
+        (MARWILConfig, 1.8, {}, r"normalize_actions=False, clip_actions=True\) if"),
         (CQLConfig, 2.0, {}, "^convert .*normalize_action,"),
         (CQLConfig, 2.0, {"normalize_actions": False}, "^convert .*normalize_action,"),
         (BCConfig, 1.0, {}, None),

@@ -15,7 +15,7 @@ ACT = "use act(obs, state), which returns (action, state)"
 RLLIB_METHODS: dict[str, str] = {
     "build": "use build_algo()",
     "experimental": "leave it out: nothing is experimental here",
-    "exploration": "use env_runners(explore=...)",
+    "exploration": "use env_runners(explore=...); of DQN also training(epsilon=[[0, 1.0], [10_000, 0.05]])",
     "rollouts": "use env_runners(...)",
 }
 """Methods of RLlib's configs that are not here -> what to do instead."""
@@ -120,7 +120,8 @@ OTHER_SETTINGS: dict[str, str] = {
 
 _RLLIB_SETTINGS: tuple[tuple[str, str], ...] = (
     (r"_\w+", "leave it out: it is private to RLlib"),
-    (r"min_(sample_timesteps|train_timesteps|time_s)_per_iteration", _ITERATION),
+    (r"min_(sample|train)_timesteps_per_iteration", _ITERATION),
+    (r"min_time_s_per_iteration", "leave it out: iterations have a number of steps; train_batch_size is one of PPO"),
     (r"keep_per_episode_custom_metrics|custom_stats_cls_lookup", "use metrics_logger.log_value(...) in a callback"),
     (r"metrics_episode_collection_timeout_s", "use sample_timeout_s"),
     (r"log_gradients", "leave it out: results always have grad_norm"),
@@ -199,13 +200,16 @@ def other_setting(name: str, known: Iterable[str] = ()) -> str:
     """
     if name in DefaultModelConfig.__dataclass_fields__:
         return f"it is an option of model_config: rl_module(model_config={{{name!r}: ...}})"
-    close = difflib.get_close_matches(name, [*known, *OTHER_SETTINGS], n=1, cutoff=0.8)
-    return _exact_advice(name) or (OTHER_SETTINGS.get(close[0], "") if close else "")
+    names = [*known]
+    close = difflib.get_close_matches(name, [*names, *OTHER_SETTINGS], n=1, cutoff=0.8)
+    return _exact_advice(name, names) or (OTHER_SETTINGS.get(close[0], "") if close else "")
 
 
-def _exact_advice(name: str) -> str:
-    of_rllib = (advice for pattern, advice in _RLLIB_SETTINGS if re.fullmatch(pattern, name))
-    return OTHER_SETTINGS.get(name) or next(of_rllib, "")
+def _exact_advice(name: str, known: Iterable[str]) -> str:
+    """Advice on another library's setting; none on one that is nearly a setting here."""
+    if name in OTHER_SETTINGS or difflib.get_close_matches(name, known, n=1, cutoff=0.9):
+        return OTHER_SETTINGS.get(name, "")
+    return next((advice for pattern, advice in _RLLIB_SETTINGS if re.fullmatch(pattern, name)), "")
 
 
 def setting_advice(name: str, known: Iterable[str]) -> str:
@@ -220,7 +224,7 @@ def setting_advice(name: str, known: Iterable[str]) -> str:
     names = list(dict.fromkeys(known))
     other, near = other_setting(name, names), nearest(name, names)
     setting = re.fullmatch(r"use (\w+)", other or "")
-    is_guess = setting is not None and setting[1] not in names and not _exact_advice(name)
+    is_guess = setting is not None and setting[1] not in names and not _exact_advice(name, names)
     return near if not other or (is_guess and near.startswith("did you mean")) else other
 
 

@@ -105,13 +105,12 @@ def _name_unused_settings(settings: Any, loss: UpdateRule) -> None:
         if value != PPOSettings.default_of(name) and getattr(loss.settings, name, None) != value
     ]
     if unused:
-        found, do = (
-            f"a loss of your own, {type(loss).__name__}, without them",
-            "use them in the loss, or leave them out",
-        )
         if loss.setting_names():
-            found = f"a loss of your own, {type(loss).__name__}, with other values"
+            which = "with other values"
             do = "give its class, whose __init__ takes `settings` as PPOLoss does; or set them where you make the loss"
+        else:
+            which, do = "without them", "use them in the loss, or leave them out"
+        found = f"a loss of your own, {type(loss).__name__}, {which}"
         warning = EpibatchWarning(
             f"settings {', '.join(unused)}", expected="a loss that takes them", found=found, do=do
         )

@@ -145,6 +145,9 @@ def check_scale(config: AlgorithmConfig, space: Any) -> None:
         space: Of the environment's actions.
     """
     squashes, steps, rows = config.heads == "soft_actor_critic", 0, []
+    boxes, form = flatten(get_base_struct_from_space(space))
+    if not (squashes or config.normalize_actions) or not any(isinstance(box, gym.spaces.Box) for box in boxes):
+        return
     for episode in training_episodes(config):
         if Columns.ACTIONS_FOR_ENV in episode.extra_model_outputs:
             return
@@ -152,8 +155,7 @@ def check_scale(config: AlgorithmConfig, space: Any) -> None:
         steps += len(episode)
         if steps >= _AT_ONCE:
             break
-    boxes, form = flatten(get_base_struct_from_space(space))
-    if not (squashes or config.normalize_actions) or any(rows_form != form for _, rows_form in rows):
+    if any(rows_form != form for _, rows_form in rows):
         return
     for place, (box, path) in enumerate(zip(boxes, paths_of(form))):
         values = np.concatenate([np.ravel(leaves[place]) for leaves, _ in rows])
@@ -164,7 +166,8 @@ def check_scale(config: AlgorithmConfig, space: Any) -> None:
             continue
         do = "convert them with epibatch.core.spaces.normalize_action, with the environment's action space"
         if not squashes:
-            do = f"set environment(normalize_actions=False) if they are the environment's own numbers, or {do}"
+            settings = "environment(normalize_actions=False, clip_actions=True)"
+            do = f"set {settings} if they are the environment's own numbers, or {do}"
         warning = EpibatchWarning(
             f"offline_data.input_, column 'actions'{path and f' {path}'}",
             expected="-1 to 1, as modules act" + ("" if squashes else " with normalize_actions"),

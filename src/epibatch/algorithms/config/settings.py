@@ -65,7 +65,7 @@ from ...env_runner.envs.make_env import wrapper_problem
 from ...episodes import MultiAgentEpisode, SingleAgentEpisode
 from ...learner.settings import OptimizerSettings, PPOSettings, loss_problem
 from ...offline.formats import read_episodes
-from ..other_libraries import setting_advice
+from ..other_libraries import RLLIB_METHODS, setting_advice
 from ..policy_spec import PolicySpec, policies_of, settings_of
 from ..run.results import RETURN_MEAN
 from .multi_agent import AgentMapping, add_policy_errors
@@ -898,8 +898,9 @@ def _explain(model: type[AlgorithmSettings], detail: ErrorDetails) -> str | None
         return explain_override(model, name, EVALUATED if place[0] == "evaluation" else ("training",))
     if section is None:
         choices = ["algorithm", *sections, *PIPELINES]
-        other = f"; this setting belongs to {section_of[name]}" if name in section_of else ""
-        return f"no section{other}" if other else f"no such section; {nearest(name, choices)}"
+        if name in section_of:
+            return f"no section; this setting belongs to {section_of[name]}"
+        return f"no such section; {RLLIB_METHODS.get(name) or nearest(name, choices)}"
     if name in section.spellings():
         return f"given twice: {name!r} and another spelling of the setting"
     if name in section_of:

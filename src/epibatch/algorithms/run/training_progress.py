@@ -47,8 +47,9 @@ def summary(results: Mapping[str, Any], width: int = _WIDTH) -> str:
     mean = runner.get("episode_return_mean")
     steps, seconds = runner.get("num_env_steps_sampled"), results.get("time_this_iter_s")
     parts = ["no episode done yet" if mean is None or mean != mean else f"return {mean:.1f}"]
-    if steps == 0 and seconds and ALL_MODULES in learners:  # of recorded episodes alone
-        parts = [f"learned {learners[ALL_MODULES]['num_rows'] / seconds:,.0f} rows/s"]
+    rows = learners.get(ALL_MODULES, {}).get("num_rows")
+    if (mean is None or mean != mean) and steps == 0 and seconds and rows:  # of recorded episodes alone
+        parts = [f"learned {rows / seconds:,.0f} rows/s"]
     processes = _processes(results.get("fault_tolerance", {}))
     parts += processes
     for key, measured in flat_metrics(results.get("evaluation", {})).items():

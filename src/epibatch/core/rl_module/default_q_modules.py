@@ -48,7 +48,7 @@ def choices_of(space: gym.Space[Any] | None, network: str) -> int:
         f"action space of {network}",
         expected="Discrete, since the network has one output for each action",
         found=space,
-        do="put DiscretizeActions into the module-to-env pipeline, or take an algorithm for such actions, such as SAC "
+        do="put DiscretizeActions into the env-to-module pipeline, or take an algorithm for such actions, such as SAC "
         "for Boxes",
     )
 
