@@ -292,15 +292,16 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
                 self._reset(kind)
             if self._running is Running.WHOLE:
                 storage.reset()
+            self._running = Running.NONE  # until the storage has all of the steps, with their values
             for _ in range(steps):
                 self._step(kind, kind == "random")
-            self._running = Running.CUT  # the storage has their steps
             if self._has_values and storage.columns.keys() & _VALUES:
                 self._add_values(storage, steps)
             if Columns.OBS in storage.columns:
                 stores_state = Columns.STATE_IN in storage.columns
                 obs = self._stored(self._newest[1])[Columns.OBS]
                 storage.finish(obs, **({"state_in": self._state} if stores_state else {}))
+            self._running = Running.CUT
             self._count_ended()
         return []
 

@@ -1000,6 +1000,37 @@ def test_after_a_failure_new_episodes_begin():
     assert not storage["obs"][0, :, 1].any()
 
 
+def test_after_a_failure_of_values_new_episodes_begin():
+    class Failing(TorchRLModule):
+        fails = False
+
+        def setup(self) -> None:
+            self.layer = torch.nn.Linear(2, 2)
+
+        def _forward(self, batch: Any, **kwargs: Any) -> Any:
+            return {Columns.ACTION_DIST_INPUTS: self.layer(batch["obs"])}
+
+        def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
+            if self.fails:
+                raise MemoryError("the device is full")
+            return self.layer(batch["obs"])[:, 0]
+
+    runner = runner_of(
+        TensorEnvRunner, config_of(TorchPoints).rl_module(rl_module_spec=RLModuleSpec(module_class=Failing))
+    )
+    storage = RolloutStorage(T, N)
+    runner.sample(storage, num_steps=5)
+    runner.module.fails = True
+    with pytest.raises(MemoryError):
+        runner.sample(storage, num_steps=5)
+    runner.module.fails = False
+    with pytest.raises(RunnerArgumentError, match=r"call storage\.clear"):
+        runner.sample(storage)
+    storage.clear()
+    runner.sample(storage)
+    assert storage["vf_preds"].any(1).all() and not storage["obs"][0, :, 1].any()
+
+
 class WrongRows(TorchPoints):
     """An environment that returns some value in another form than a row for each environment."""
 
