@@ -44,7 +44,7 @@ from ..episodes.single_agent_episode import SingleAgentEpisode
 from ..episodes.vector_checks import check_placeholder
 from .acting.acting_modules import explores, forward, sample_masked_actions
 from .acting.initial_states import InitialStates, where
-from .acting.later_values import LaterValues
+from .acting.later_values import LaterValues, has_rows
 from .acting.tensor_recorder import TensorRecorder
 from .env_runner import EnvRunner, is_amount
 from .envs.env_checks import adapter_advice, gymnasium_mode
@@ -516,7 +516,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
                 columns[Columns.VALUES_BOOTSTRAPPED] = self._blank
                 self._truncated.append((is_truncated.clone(), rows))
                 if terminal is not None:  # of terminated ones too: to choose, the host would wait for the device
-                    self._values_after.add(terminal[1], rows.shape[0])
+                    self._values_after.add(terminal[1], rows.shape[0], has_rows(batch, self.num_envs))
             self._store(columns, batch, state, rows, terminal)
         else:
             self._record(columns, step, state, rows, terminal)
@@ -548,7 +548,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             self._values_before.add_known(columns[Columns.VF_PREDS].reshape(self.num_envs))
         else:
             columns[Columns.VF_PREDS] = self._blank
-            self._values_before.add(batch, self.num_envs)
+            self._values_before.add(batch, self.num_envs, has_rows(batch, self.num_envs))
         return _has(schema, Columns.VALUES_BOOTSTRAPPED)
 
     def _store(self, columns: dict[str, Any], batch: dict[str, Any], state: Any, rows: Any, terminal: Any) -> None:

@@ -22,7 +22,7 @@ from fixture_tensor_envs import (
 )
 
 from epibatch.algorithms import PPOConfig
-from epibatch.connectors import ConnectorV2, learner
+from epibatch.connectors import ConnectorV2, Piece, learner
 from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.columns import CheckFinite
 from epibatch.connectors.common import FlattenObservations, FrameStacking
@@ -229,6 +229,51 @@ def test_values_are_those_of_the_module_however_many_rows_a_step_has(num_envs):
         after = torch.zeros(T, num_envs)
         for step, (envs, final) in storage.terminal_observations.items():
             after[step, envs] = runner.module.compute_values({"obs": final})
+    torch.testing.assert_close(storage["values_bootstrapped"], after * storage["truncateds"])
+    assert storage["truncateds"].any() and storage["terminateds"].any()
+
+
+class Added(Piece):
+    """Adds a column of half ones: "[]", a number; "[2, 2]", a matrix; "[N, t]", one for each earlier call."""
+
+    takes_tensors = True
+
+    def __init__(self, shape: str) -> None:
+        self.shape, self.calls = shape, 0
+
+    def run(self, columns: Any, group: Any) -> Any:
+        raise NotImplementedError
+
+    def run_tensors(self, columns: Any, step: Any) -> Any:
+        self.calls += 1
+        made = {"[]": torch.tensor(0.5), "[2, 2]": torch.eye(2) / 2}
+        return {**columns, "added": made.get(self.shape, torch.full((len(step.obs), self.calls, 1), 0.5))}
+
+
+class ReadsAdded(TorchRLModule):
+    def setup(self) -> None:
+        self.layer = torch.nn.Linear(2, 2)
+
+    def _forward(self, batch: Any, **kwargs: Any) -> Any:
+        return {Columns.ACTION_DIST_INPUTS: self.layer(batch["obs"])}
+
+    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
+        x, added = self.layer(batch["obs"]), batch["added"]
+        return (x @ added if added.ndim == 2 else x * (added.mean(1) if added.ndim else added)).sum(-1)
+
+
+@pytest.mark.parametrize("shape", ["[]", "[2, 2]", "[N, t]"])
+def test_values_of_inputs_that_steps_cannot_share_are_those_of_each_step(shape):
+    config = config_of(TorchPoints, pieces=lambda *_, **__: [Added(shape)])
+    config = config.rl_module(rl_module_spec=RLModuleSpec(module_class=ReadsAdded))
+    columns = {"obs": ColumnSpec((2,)), "vf_preds": ColumnSpec(), "values_bootstrapped": ColumnSpec()}
+    columns |= {name: ColumnSpec(dtype=torch.bool) for name in ("terminateds", "truncateds")}
+    runner, storage = sampled(config, explore=True, storage=RolloutStorage(T, N, columns))
+    layer = runner.module.layer.requires_grad_(False)
+    torch.testing.assert_close(storage["vf_preds"], layer(storage["obs"]).sum(-1) / 2)
+    after = torch.zeros(T, N)
+    for step, (envs, final) in storage.terminal_observations.items():
+        after[step, envs] = layer(final).sum(-1) / 2
     torch.testing.assert_close(storage["values_bootstrapped"], after * storage["truncateds"])
     assert storage["truncateds"].any() and storage["terminateds"].any()
 
