@@ -201,13 +201,14 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         for pipeline in self.pipelines.values():
             if (piece := pipeline.piece_without_tensors) is not None:
                 name = type(piece).__name__
-                own = "" if type(piece).__module__.startswith("epibatch.") else _DECLARE.format(name)
+                own = _DECLARE.format(name) if _is_of_user(piece) else ""
                 raise ConfigError(
                     f"TensorEnvRunner, piece {name}",
                     expected="pieces that work on tensors, with takes_tensors = True",
                     found=f"{name}, which does not say that it does",
                     do=f"{own}sample with SingleAgentEnvRunner, which converts the environment's tensors to arrays",
                 )
+        self._copies_input = any(map(_is_of_user, self._env_to_module.pieces()))
 
     def _make_stepper(self) -> EnvStepper:
         name, restarts = self.config.env, self._restarts
@@ -453,8 +454,13 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         obs = map_struct(torch.clone, self._tensors(observations, self.num_envs, call))
         step = self._step_of(obs, rewards, states, self._state, explore)
         self._edits, self._pending.edits = self._num_edits, self._env_to_module.num_edits
-        self._newest = step, self._env_to_module.run_tensors({}, step)
+        self._newest = step, self._input_of(step)
         self._recorder.newest = step.obs
+
+    def _input_of(self, step: TensorStep) -> dict[str, Any]:
+        """Return the module's input, copied if a piece of the user may write to its memory in a later step."""
+        columns: dict[str, Any] = self._env_to_module.run_tensors({}, step)
+        return map_struct(torch.clone, columns) if self._copies_input else columns
 
     def _step_of(self, obs: Any, reward: torch.Tensor, states: Any, state_in: Any, explore: bool) -> TensorStep:
         if self._group is None or self._group.call.rl_module is not self.module:
@@ -661,7 +667,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             reward = rewards if self._newest[0].reads_rewards else None
             states, state, reward = (_rows_of(value, rows) for value in (states, state, reward))
             step = self._step_of(obs, reward, states, state, explore)
-            return rows, (step, self._env_to_module.run_tensors({}, step))
+            return rows, (step, self._input_of(step))
         except Exception as error:
             add_context(error, f"terminal observations of environments {rows[:10].tolist()} ...:")
             raise
@@ -745,6 +751,10 @@ def _whole_steps(found: str) -> RunnerError:
 def _rows_of(struct: Any, rows: torch.Tensor) -> Any:
     """Return some rows of a structure of tensors; None of None."""
     return None if struct is None else map_struct(lambda leaf: leaf.index_select(0, rows), struct)
+
+
+def _is_of_user(piece: Any) -> bool:
+    return not type(piece).__module__.startswith("epibatch.")
 
 
 def _true(flags: torch.Tensor) -> torch.Tensor:

@@ -278,6 +278,34 @@ def test_values_of_inputs_that_steps_cannot_share_are_those_of_each_step(shape):
     assert storage["truncateds"].any() and storage["terminateds"].any()
 
 
+class DoubledInPlace(ColumnTransform):
+    """Doubles observations in memory of its own, which it writes to in each step."""
+
+    columns = "obs"
+    takes_tensors: ClassVar[bool] = True
+
+    def transform(self, x: Any) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return x * 2
+        memory = vars(self).setdefault("memory", {}).setdefault(len(x), torch.empty_like(x))
+        return torch.mul(x, 2, out=memory)
+
+
+@pytest.mark.parametrize("num_envs", [1, N])
+def test_a_piece_may_write_into_its_memory_again(num_envs):
+    sides = []
+    for piece in (DoubledInPlace, Double):
+        config = config_of(TorchPoints, pieces=lambda *_, piece=piece, **__: [piece()])
+        runner = runner_of(TensorEnvRunner, config.env_runners(num_envs_per_env_runner=num_envs))
+        sides.append(RolloutStorage(T, num_envs))
+        runner.sample(sides[-1], explore=False)
+    for name in sides[0].columns:
+        assert torch.equal(*(side[name] for side in sides)), name
+    for mine, other in zip(*(side.terminal_observations.values() for side in sides), strict=True):
+        assert torch.equal(mine[1], other[1])
+    assert sides[0]["truncateds"].any()
+
+
 def test_recurrent_values_of_truncated_rows_use_the_state_after_the_step():
     runner, storage = sampled(config_of(TorchPoints, model=lstm()), explore=True)
     for step, (envs, final) in storage.terminal_observations.items():
