@@ -296,7 +296,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             self._running = Running.NONE  # until the storage has all of the steps, with their values
             for _ in range(steps):
                 self._step(kind, kind == "random")
-            if self._has_values and storage.columns.keys() & _VALUES:
+            if self._values_before:
                 self._add_values(storage, steps)
             if Columns.OBS in storage.columns:
                 stores_state = Columns.STATE_IN in storage.columns
@@ -550,12 +550,13 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         schema = self._into.columns
         if not self._has_values or (schema and not schema.keys() & _VALUES):
             return False
-        if Columns.VF_PREDS in columns:
-            self._values_before.add_known(columns[Columns.VF_PREDS].reshape(self.num_envs))
-        else:
-            columns[Columns.VF_PREDS] = self._blank
+        bootstraps = _has(schema, Columns.VALUES_BOOTSTRAPPED)
+        given = columns.setdefault(Columns.VF_PREDS, self._blank)
+        if given is self._blank:
             self._values_before.add(batch, self.num_envs, has_rows(batch, self.num_envs))
-        return _has(schema, Columns.VALUES_BOOTSTRAPPED)
+        elif bootstraps or given.numel() == self.num_envs:
+            self._values_before.add_known(given.reshape(self.num_envs))
+        return bootstraps
 
     def _store(self, columns: dict[str, Any], batch: dict[str, Any], state: Any, rows: Any, terminal: Any) -> None:
         """Add a step to the storage, with what the module saw of it."""
@@ -680,7 +681,8 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         """
         values = self._values_before.all()
         if Columns.VF_PREDS in storage.columns:
-            storage[Columns.VF_PREDS][-steps:].copy_(values.view(steps, -1))
+            column = storage[Columns.VF_PREDS][-steps:]
+            column.copy_(values.view(column.shape))
         if Columns.VALUES_BOOTSTRAPPED in storage.columns:
             truncateds, envs = zip(*self._truncated)
             if came := [(t * self.num_envs, rows) for t, rows in enumerate(envs) if rows is not None]:

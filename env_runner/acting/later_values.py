@@ -30,6 +30,10 @@ class LaterValues:
         self._rows = 0
         self._values: list[torch.Tensor] = []
 
+    def __bool__(self) -> bool:
+        """Return True if there are any."""
+        return bool(self._values or self._waiting)
+
     def add(self, batch: dict[str, Any], rows: int, joins: bool) -> None:
         """Let the values of a batch be computed.
 

@@ -427,6 +427,26 @@ def test_values_of_terminal_observations_need_no_column_of_values():
     assert torch.equal(storage["values_bootstrapped"], whole["values_bootstrapped"])
 
 
+@pytest.mark.parametrize("shape", [(2,), (1,)])
+def test_values_that_a_module_gives_are_stored_in_their_shape(shape):
+    class Valued(TorchRLModule):
+        def setup(self) -> None:
+            self.layer = torch.nn.Linear(2, 2)
+
+        def _forward(self, batch: Any, **kwargs: Any) -> Any:
+            outputs = self.layer(batch["obs"])
+            return {Columns.ACTION_DIST_INPUTS: outputs, Columns.VF_PREDS: outputs[:, : shape[0]]}
+
+        def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
+            return self.layer(batch["obs"])[:, 0]
+
+    columns = {"obs": ColumnSpec((2,)), "vf_preds": ColumnSpec(shape)}
+    config = config_of(TorchPoints).rl_module(rl_module_spec=RLModuleSpec(module_class=Valued))
+    runner, storage = sampled(config, explore=True, storage=RolloutStorage(T, N, columns))
+    layer = runner.module.layer.requires_grad_(False)
+    torch.testing.assert_close(storage["vf_preds"], layer(storage["obs"])[..., : shape[0]])
+
+
 @pytest.mark.parametrize("model", [None, lstm()])
 def test_steps_touch_no_memory_of_the_host(model):
     """Tensors on the device "meta" have no values, so a copy to the host is an error: here the metrics', at the end."""
