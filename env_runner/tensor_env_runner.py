@@ -18,6 +18,7 @@ from epibatch.core.errors import (
     ConfigError,
     EnvironmentContractError,
     EpibatchWarning,
+    RolloutOverflowError,
     RunnerArgumentError,
     RunnerError,
     add_context,
@@ -263,6 +264,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         Raises:
             RunnerArgumentError: a storage of another number of environments, one that is full, or one that has steps
                 although the environments have to be reset; no number of at least 1; or an argument of the other way.
+            RolloutOverflowError: the storage has no room for `num_steps` more; no step was taken.
             RunnerError: the runner was stopped.
             ColumnError: the storage has other columns than the steps.
         """
@@ -366,13 +368,21 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         if problem is not None:
             expected, found, do = problem
             raise RunnerArgumentError("TensorEnvRunner.sample", expected=expected, found=found, do=do)
-        return storage.num_steps - len(storage) if num_steps is None else num_steps
+        room = storage.num_steps - len(storage)
+        if num_steps is not None and num_steps > room:
+            raise RolloutOverflowError(
+                "TensorEnvRunner.sample",
+                expected=f"at most {room} steps, for which the storage has room",
+                found=f"num_steps={num_steps}",
+                do="leave it out to fill the storage, or call storage.clear() before",
+            )
+        return room if num_steps is None else num_steps
 
     def last_values(self) -> torch.Tensor:
         """Return the values of the newest observations, float [N], for `storage.compute_returns`.
 
         Raises:
-            RunnerError: `sample` was not called yet, or the module has no value function.
+            RunnerError: `sample` was not called yet or failed, or the module has no value function.
         """
         if self._running is Running.NONE or not self._has_values:
             found = "no observations" if self._running is Running.NONE else "a module without a value function"

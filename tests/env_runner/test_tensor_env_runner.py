@@ -38,6 +38,7 @@ from epibatch.core.errors import (
     EnvironmentContractError,
     EpibatchError,
     EpibatchWarning,
+    RolloutOverflowError,
     RunnerArgumentError,
     RunnerError,
 )
@@ -1069,6 +1070,20 @@ def test_wrong_storages_are_named():
         runner.sample(short)
     with pytest.raises(RunnerError, match="last_values"):
         TensorEnvRunner(config=config_of(TorchPoints)).last_values()
+
+
+def test_more_steps_than_a_storage_has_room_for_are_refused_before_one_is_taken():
+    _, whole = sampled(config_of(TorchPoints), explore=False)
+    runner, storage = runner_of(TensorEnvRunner, config_of(TorchPoints)), RolloutStorage(T, N)
+    with pytest.raises(RolloutOverflowError, match=f"at most {T} steps"):
+        runner.sample(storage, num_steps=T + 1)
+    runner.sample(storage, num_steps=5, explore=False)
+    with pytest.raises(RolloutOverflowError, match=f"num_steps={T - 4}"):
+        runner.sample(storage, num_steps=T - 4)
+    assert len(storage) == 5
+    runner.sample(storage, explore=False)
+    for name in ("obs", "vf_preds", "values_bootstrapped"):
+        torch.testing.assert_close(storage[name], whole[name])
 
 
 def test_after_a_failure_new_episodes_begin():
