@@ -18,6 +18,7 @@ from epibatch.core.errors import (
     ConfigError,
     EnvironmentContractError,
     EpibatchWarning,
+    RolloutOverflowError,
     RunnerArgumentError,
     RunnerError,
     add_context,
@@ -44,7 +45,7 @@ from ..episodes.single_agent_episode import SingleAgentEpisode
 from ..episodes.vector_checks import check_placeholder
 from .acting.acting_modules import explores, forward, sample_masked_actions
 from .acting.initial_states import InitialStates, where
-from .acting.later_values import LaterValues
+from .acting.later_values import LaterValues, has_rows
 from .acting.tensor_recorder import TensorRecorder
 from .env_runner import EnvRunner, is_amount
 from .envs.env_checks import adapter_advice, gymnasium_mode
@@ -201,13 +202,14 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         for pipeline in self.pipelines.values():
             if (piece := pipeline.piece_without_tensors) is not None:
                 name = type(piece).__name__
-                own = "" if type(piece).__module__.startswith("epibatch.") else _DECLARE.format(name)
+                own = _DECLARE.format(name) if _is_of_user(piece) else ""
                 raise ConfigError(
                     f"TensorEnvRunner, piece {name}",
                     expected="pieces that work on tensors, with takes_tensors = True",
                     found=f"{name}, which does not say that it does",
                     do=f"{own}sample with SingleAgentEnvRunner, which converts the environment's tensors to arrays",
                 )
+        self._copies_input = any(map(_is_of_user, self._env_to_module.pieces()))
 
     def _make_stepper(self) -> EnvStepper:
         name, restarts = self.config.env, self._restarts
@@ -262,6 +264,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         Raises:
             RunnerArgumentError: a storage of another number of environments, one that is full, or one that has steps
                 although the environments have to be reset; no number of at least 1; or an argument of the other way.
+            RolloutOverflowError: the storage has no room for `num_steps` more; no step was taken.
             RunnerError: the runner was stopped.
             ColumnError: the storage has other columns than the steps.
         """
@@ -292,15 +295,16 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
                 self._reset(kind)
             if self._running is Running.WHOLE:
                 storage.reset()
+            self._running = Running.NONE  # until the storage has all of the steps, with their values
             for _ in range(steps):
                 self._step(kind, kind == "random")
-            self._running = Running.CUT  # the storage has their steps
-            if self._has_values and storage.columns.keys() & _VALUES:
+            if self._values_before:
                 self._add_values(storage, steps)
             if Columns.OBS in storage.columns:
                 stores_state = Columns.STATE_IN in storage.columns
                 obs = self._stored(self._newest[1])[Columns.OBS]
                 storage.finish(obs, **({"state_in": self._state} if stores_state else {}))
+            self._running = Running.CUT
             self._count_ended()
         return []
 
@@ -364,13 +368,21 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         if problem is not None:
             expected, found, do = problem
             raise RunnerArgumentError("TensorEnvRunner.sample", expected=expected, found=found, do=do)
-        return storage.num_steps - len(storage) if num_steps is None else num_steps
+        room = storage.num_steps - len(storage)
+        if num_steps is not None and num_steps > room:
+            raise RolloutOverflowError(
+                "TensorEnvRunner.sample",
+                expected=f"at most {room} steps, for which the storage has room",
+                found=f"num_steps={num_steps}",
+                do="leave it out to fill the storage, or call storage.clear() before",
+            )
+        return room if num_steps is None else num_steps
 
     def last_values(self) -> torch.Tensor:
         """Return the values of the newest observations, float [N], for `storage.compute_returns`.
 
         Raises:
-            RunnerError: `sample` was not called yet, or the module has no value function.
+            RunnerError: `sample` was not called yet or failed, or the module has no value function.
         """
         if self._running is Running.NONE or not self._has_values:
             found = "no observations" if self._running is Running.NONE else "a module without a value function"
@@ -452,8 +464,13 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         obs = map_struct(torch.clone, self._tensors(observations, self.num_envs, call))
         step = self._step_of(obs, rewards, states, self._state, explore)
         self._edits, self._pending.edits = self._num_edits, self._env_to_module.num_edits
-        self._newest = step, self._env_to_module.run_tensors({}, step)
+        self._newest = step, self._input_of(step)
         self._recorder.newest = step.obs
+
+    def _input_of(self, step: TensorStep) -> dict[str, Any]:
+        """Return the module's input, copied if a piece of the user may write to its memory in a later step."""
+        columns: dict[str, Any] = self._env_to_module.run_tensors({}, step)
+        return map_struct(torch.clone, columns) if self._copies_input else columns
 
     def _step_of(self, obs: Any, reward: torch.Tensor, states: Any, state_in: Any, explore: bool) -> TensorStep:
         if self._group is None or self._group.call.rl_module is not self.module:
@@ -515,7 +532,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
                 columns[Columns.VALUES_BOOTSTRAPPED] = self._blank
                 self._truncated.append((is_truncated.clone(), rows))
                 if terminal is not None:  # of terminated ones too: to choose, the host would wait for the device
-                    self._values_after.add(terminal[1], rows.shape[0])
+                    self._values_after.add(terminal[1], rows.shape[0], has_rows(batch, self.num_envs))
             self._store(columns, batch, state, rows, terminal)
         else:
             self._record(columns, step, state, rows, terminal)
@@ -543,12 +560,13 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         schema = self._into.columns
         if not self._has_values or (schema and not schema.keys() & _VALUES):
             return False
-        if Columns.VF_PREDS in columns:
-            self._values_before.add_known(columns[Columns.VF_PREDS].reshape(self.num_envs))
-        else:
-            columns[Columns.VF_PREDS] = self._blank
-            self._values_before.add(batch, self.num_envs)
-        return _has(schema, Columns.VALUES_BOOTSTRAPPED)
+        bootstraps = _has(schema, Columns.VALUES_BOOTSTRAPPED)
+        given = columns.setdefault(Columns.VF_PREDS, self._blank)
+        if given is self._blank:
+            self._values_before.add(batch, self.num_envs, has_rows(batch, self.num_envs))
+        elif bootstraps or given.numel() == self.num_envs:
+            self._values_before.add_known(given.reshape(self.num_envs))
+        return bootstraps
 
     def _store(self, columns: dict[str, Any], batch: dict[str, Any], state: Any, rows: Any, terminal: Any) -> None:
         """Add a step to the storage, with what the module saw of it."""
@@ -660,7 +678,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             reward = rewards if self._newest[0].reads_rewards else None
             states, state, reward = (_rows_of(value, rows) for value in (states, state, reward))
             step = self._step_of(obs, reward, states, state, explore)
-            return rows, (step, self._env_to_module.run_tensors({}, step))
+            return rows, (step, self._input_of(step))
         except Exception as error:
             add_context(error, f"terminal observations of environments {rows[:10].tolist()} ...:")
             raise
@@ -673,7 +691,8 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         """
         values = self._values_before.all()
         if Columns.VF_PREDS in storage.columns:
-            storage[Columns.VF_PREDS][-steps:].copy_(values.view(steps, -1))
+            column = storage[Columns.VF_PREDS][-steps:]
+            column.copy_(values.view(column.shape))
         if Columns.VALUES_BOOTSTRAPPED in storage.columns:
             truncateds, envs = zip(*self._truncated)
             if came := [(t * self.num_envs, rows) for t, rows in enumerate(envs) if rows is not None]:
@@ -744,6 +763,10 @@ def _whole_steps(found: str) -> RunnerError:
 def _rows_of(struct: Any, rows: torch.Tensor) -> Any:
     """Return some rows of a structure of tensors; None of None."""
     return None if struct is None else map_struct(lambda leaf: leaf.index_select(0, rows), struct)
+
+
+def _is_of_user(piece: Any) -> bool:
+    return not type(piece).__module__.startswith("epibatch.")
 
 
 def _true(flags: torch.Tensor) -> torch.Tensor:

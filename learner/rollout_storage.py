@@ -275,7 +275,9 @@ class RolloutStorage:
                 row.copy_(leaf)
         if len(ended):
             for name, value in final.items():
-                rows = value if final_envs is not None else map_struct(lambda leaf: leaf.index_select(0, ended), value)
+                rows = map_struct(torch.Tensor.detach, value)
+                if final_envs is None:
+                    rows = map_struct(lambda leaf: leaf.index_select(0, ended), rows)
                 self._terminal[name][self._size] = ended, rows
         self._size += 1
         self._has_last = False

@@ -22,7 +22,7 @@ from fixture_tensor_envs import (
 )
 
 from epibatch.algorithms import PPOConfig
-from epibatch.connectors import ConnectorV2, learner
+from epibatch.connectors import ConnectorV2, Piece, learner
 from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.columns import CheckFinite
 from epibatch.connectors.common import FlattenObservations, FrameStacking
@@ -38,6 +38,7 @@ from epibatch.core.errors import (
     EnvironmentContractError,
     EpibatchError,
     EpibatchWarning,
+    RolloutOverflowError,
     RunnerArgumentError,
     RunnerError,
 )
@@ -233,6 +234,79 @@ def test_values_are_those_of_the_module_however_many_rows_a_step_has(num_envs):
     assert storage["truncateds"].any() and storage["terminateds"].any()
 
 
+class Added(Piece):
+    """Adds a column of half ones: "[]", a number; "[2, 2]", a matrix; "[N, t]", one for each earlier call."""
+
+    takes_tensors = True
+
+    def __init__(self, shape: str) -> None:
+        self.shape, self.calls = shape, 0
+
+    def run(self, columns: Any, group: Any) -> Any:
+        raise NotImplementedError
+
+    def run_tensors(self, columns: Any, step: Any) -> Any:
+        self.calls += 1
+        made = {"[]": torch.tensor(0.5), "[2, 2]": torch.eye(2) / 2}
+        return {**columns, "added": made.get(self.shape, torch.full((len(step.obs), self.calls, 1), 0.5))}
+
+
+class ReadsAdded(TorchRLModule):
+    def setup(self) -> None:
+        self.layer = torch.nn.Linear(2, 2)
+
+    def _forward(self, batch: Any, **kwargs: Any) -> Any:
+        return {Columns.ACTION_DIST_INPUTS: self.layer(batch["obs"])}
+
+    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
+        x, added = self.layer(batch["obs"]), batch["added"]
+        return (x @ added if added.ndim == 2 else x * (added.mean(1) if added.ndim else added)).sum(-1)
+
+
+@pytest.mark.parametrize("shape", ["[]", "[2, 2]", "[N, t]"])
+def test_values_of_inputs_that_steps_cannot_share_are_those_of_each_step(shape):
+    config = config_of(TorchPoints, pieces=lambda *_, **__: [Added(shape)])
+    config = config.rl_module(rl_module_spec=RLModuleSpec(module_class=ReadsAdded))
+    columns = {"obs": ColumnSpec((2,)), "vf_preds": ColumnSpec(), "values_bootstrapped": ColumnSpec()}
+    columns |= {name: ColumnSpec(dtype=torch.bool) for name in ("terminateds", "truncateds")}
+    runner, storage = sampled(config, explore=True, storage=RolloutStorage(T, N, columns))
+    layer = runner.module.layer.requires_grad_(False)
+    torch.testing.assert_close(storage["vf_preds"], layer(storage["obs"]).sum(-1) / 2)
+    after = torch.zeros(T, N)
+    for step, (envs, final) in storage.terminal_observations.items():
+        after[step, envs] = layer(final).sum(-1) / 2
+    torch.testing.assert_close(storage["values_bootstrapped"], after * storage["truncateds"])
+    assert storage["truncateds"].any() and storage["terminateds"].any()
+
+
+class DoubledInPlace(ColumnTransform):
+    """Doubles observations in memory of its own, which it writes to in each step."""
+
+    columns = "obs"
+    takes_tensors: ClassVar[bool] = True
+
+    def transform(self, x: Any) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return x * 2
+        memory = vars(self).setdefault("memory", {}).setdefault(len(x), torch.empty_like(x))
+        return torch.mul(x, 2, out=memory)
+
+
+@pytest.mark.parametrize("num_envs", [1, N])
+def test_a_piece_may_write_into_its_memory_again(num_envs):
+    sides = []
+    for piece in (DoubledInPlace, Double):
+        config = config_of(TorchPoints, pieces=lambda *_, piece=piece, **__: [piece()])
+        runner = runner_of(TensorEnvRunner, config.env_runners(num_envs_per_env_runner=num_envs))
+        sides.append(RolloutStorage(T, num_envs))
+        runner.sample(sides[-1], explore=False)
+    for name in sides[0].columns:
+        assert torch.equal(*(side[name] for side in sides)), name
+    for mine, other in zip(*(side.terminal_observations.values() for side in sides), strict=True):
+        assert torch.equal(mine[1], other[1])
+    assert sides[0]["truncateds"].any()
+
+
 def test_recurrent_values_of_truncated_rows_use_the_state_after_the_step():
     runner, storage = sampled(config_of(TorchPoints, model=lstm()), explore=True)
     for step, (envs, final) in storage.terminal_observations.items():
@@ -352,6 +426,26 @@ def test_values_of_terminal_observations_need_no_column_of_values():
     columns = {"truncateds": ColumnSpec(dtype=torch.bool), "values_bootstrapped": ColumnSpec()}
     _, storage = sampled(config_of(TorchPoints), explore=False, storage=RolloutStorage(T, N, columns))
     assert torch.equal(storage["values_bootstrapped"], whole["values_bootstrapped"])
+
+
+@pytest.mark.parametrize("shape", [(2,), (1,)])
+def test_values_that_a_module_gives_are_stored_in_their_shape(shape):
+    class Valued(TorchRLModule):
+        def setup(self) -> None:
+            self.layer = torch.nn.Linear(2, 2)
+
+        def _forward(self, batch: Any, **kwargs: Any) -> Any:
+            outputs = self.layer(batch["obs"])
+            return {Columns.ACTION_DIST_INPUTS: outputs, Columns.VF_PREDS: outputs[:, : shape[0]]}
+
+        def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
+            return self.layer(batch["obs"])[:, 0]
+
+    columns = {"obs": ColumnSpec((2,)), "vf_preds": ColumnSpec(shape)}
+    config = config_of(TorchPoints).rl_module(rl_module_spec=RLModuleSpec(module_class=Valued))
+    runner, storage = sampled(config, explore=True, storage=RolloutStorage(T, N, columns))
+    layer = runner.module.layer.requires_grad_(False)
+    torch.testing.assert_close(storage["vf_preds"], layer(storage["obs"])[..., : shape[0]])
 
 
 @pytest.mark.parametrize("model", [None, lstm()])
@@ -978,6 +1072,20 @@ def test_wrong_storages_are_named():
         TensorEnvRunner(config=config_of(TorchPoints)).last_values()
 
 
+def test_more_steps_than_a_storage_has_room_for_are_refused_before_one_is_taken():
+    _, whole = sampled(config_of(TorchPoints), explore=False)
+    runner, storage = runner_of(TensorEnvRunner, config_of(TorchPoints)), RolloutStorage(T, N)
+    with pytest.raises(RolloutOverflowError, match=f"at most {T} steps"):
+        runner.sample(storage, num_steps=T + 1)
+    runner.sample(storage, num_steps=5, explore=False)
+    with pytest.raises(RolloutOverflowError, match=f"num_steps={T - 4}"):
+        runner.sample(storage, num_steps=T - 4)
+    assert len(storage) == 5
+    runner.sample(storage, explore=False)
+    for name in ("obs", "vf_preds", "values_bootstrapped"):
+        torch.testing.assert_close(storage[name], whole[name])
+
+
 def test_after_a_failure_new_episodes_begin():
     class Failing(TorchPoints):
         fails = True
@@ -998,6 +1106,37 @@ def test_after_a_failure_new_episodes_begin():
     storage.clear()
     runner.sample(storage)
     assert not storage["obs"][0, :, 1].any()
+
+
+def test_after_a_failure_of_values_new_episodes_begin():
+    class Failing(TorchRLModule):
+        fails = False
+
+        def setup(self) -> None:
+            self.layer = torch.nn.Linear(2, 2)
+
+        def _forward(self, batch: Any, **kwargs: Any) -> Any:
+            return {Columns.ACTION_DIST_INPUTS: self.layer(batch["obs"])}
+
+        def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
+            if self.fails:
+                raise MemoryError("the device is full")
+            return self.layer(batch["obs"])[:, 0]
+
+    runner = runner_of(
+        TensorEnvRunner, config_of(TorchPoints).rl_module(rl_module_spec=RLModuleSpec(module_class=Failing))
+    )
+    storage = RolloutStorage(T, N)
+    runner.sample(storage, num_steps=5)
+    runner.module.fails = True
+    with pytest.raises(MemoryError):
+        runner.sample(storage, num_steps=5)
+    runner.module.fails = False
+    with pytest.raises(RunnerArgumentError, match=r"call storage\.clear"):
+        runner.sample(storage)
+    storage.clear()
+    runner.sample(storage)
+    assert storage["vf_preds"].any(1).all() and not storage["obs"][0, :, 1].any()
 
 
 class WrongRows(TorchPoints):

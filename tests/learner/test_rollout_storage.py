@@ -388,6 +388,19 @@ def test_last_observations_that_are_nested_in_another_way_are_refused(obs):
     assert len(storage) == 1 and not storage.has_last and not storage.terminal_observations
 
 
+@pytest.mark.parametrize("envs", [None, torch.tensor([0, 2])])
+def test_terminal_rows_of_a_network_are_kept_without_its_graph(envs):
+    network, count = torch.nn.Linear(2, 2), N if envs is None else len(envs)
+    step = {"obs": torch.rand(N, 2), "state_in": {"h": torch.rand(N, 2)}, "terminateds": torch.tensor([1, 0, 1, 0])}
+    storage, after = RolloutStorage(1, N), network(torch.rand(count, 2))
+    step |= {"actions": torch.rand(N), "rewards": torch.rand(N)}
+    storage.add_step(step, final_obs=after, final_state={"h": after}, final_envs=envs)
+    storage.finish(step["obs"], step["state_in"])
+    _, kept = storage.terminal_observations[0]
+    assert not kept.requires_grad and torch.equal(kept, after if envs is not None else after[[0, 2]])
+    assert np.array_equal(storage.episodes()[0].get_observations()[-1], kept[0])
+
+
 def test_terminal_rows_may_be_those_of_the_environments_that_ended():
     envs, after = torch.tensor([0, N - 1]), {"final_obs": torch.rand(N, 2), "final_state": {"h": torch.rand(N, 3)}}
     step = {"obs": torch.rand(N, 2), "state_in": {"h": torch.rand(N, 3)}}
