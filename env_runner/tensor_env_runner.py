@@ -43,7 +43,7 @@ from ..connectors.tensor_step import TensorStep, group_of_tensors
 from ..episodes import VectorEpisodes
 from ..episodes.single_agent_episode import SingleAgentEpisode
 from ..episodes.vector_checks import check_placeholder
-from .acting.acting_modules import explores, forward, sample_masked_actions
+from .acting.acting_modules import explores, forward, is_of_user, sample_masked_actions
 from .acting.initial_states import InitialStates, where
 from .acting.later_values import LaterValues, has_rows
 from .acting.tensor_recorder import TensorRecorder
@@ -168,7 +168,9 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         self._initial: InitialStates | None = None
         self._uncounted: list[tuple[torch.Tensor, ...]] = []  # of each step: returns, which ended, which begin again
         self._values_before = self._values_after = LaterValues(self._values)  # of steps, and of ends
-        self._truncated: list[tuple[torch.Tensor, Any]] = []  # of each step: who was, whose terminal observations came
+        self._truncated: list[
+            tuple[torch.Tensor, Any]
+        ] = []  # of each step: flags; environments with terminal observations
         self._returns: Any = None
         self._blank: Any = None  # values that are not known yet
         self._begun = np.zeros(0, np.int32)  # the step before the running episodes, counted from the next one
@@ -202,14 +204,14 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         for pipeline in self.pipelines.values():
             if (piece := pipeline.piece_without_tensors) is not None:
                 name = type(piece).__name__
-                own = _DECLARE.format(name) if _is_of_user(piece) else ""
+                own = _DECLARE.format(name) if is_of_user(piece) else ""
                 raise ConfigError(
                     f"TensorEnvRunner, piece {name}",
                     expected="pieces that work on tensors, with takes_tensors = True",
                     found=f"{name}, which does not say that it does",
                     do=f"{own}sample with SingleAgentEnvRunner, which converts the environment's tensors to arrays",
                 )
-        self._copies_input = any(map(_is_of_user, self._env_to_module.pieces()))
+        self._copies_input = any(map(is_of_user, self._env_to_module.pieces()))
 
     def _make_stepper(self) -> EnvStepper:
         name, restarts = self.config.env, self._restarts
@@ -763,10 +765,6 @@ def _whole_steps(found: str) -> RunnerError:
 def _rows_of(struct: Any, rows: torch.Tensor) -> Any:
     """Return some rows of a structure of tensors; None of None."""
     return None if struct is None else map_struct(lambda leaf: leaf.index_select(0, rows), struct)
-
-
-def _is_of_user(piece: Any) -> bool:
-    return not type(piece).__module__.startswith("epibatch.")
 
 
 def _true(flags: torch.Tensor) -> torch.Tensor:

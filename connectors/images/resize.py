@@ -37,7 +37,7 @@ class Resize(ColumnTransform):
         width: New width in pixels.
         columns: Name of the column, or names; `obs/camera` is one part of a nested column.
         method: The interpolation.
-        antialias: Whether `bilinear` reads all old pixels when it makes images smaller.
+        antialias: True: `bilinear` reads all old pixels when it makes images smaller.
 
     Raises:
         ConfigError: a height or width below 1, or `antialias` with another method.

@@ -168,12 +168,16 @@ def name_undeclared_change(error: Exception, pipeline: Any, episodes: Sequence[A
         pieces = {step.name: step.piece for step in pipeline.plan().steps}
         for step in pipeline.trace(episodes, module).pieces:
             piece = pieces[step.piece]
-            own = not type(piece).__module__.startswith("epibatch.")
-            if own and piece.observation_space == piece.input_observation_space and _changes_shape(step):
+            if is_of_user(piece) and piece.observation_space == piece.input_observation_space and _changes_shape(step):
                 what = f"piece {step.piece!r} ({type(piece).__name__}) changes the shape of observations"
                 do = "write its recompute_output_observation_space, which returns the space of what it gives"
                 add_context(error, f"{what}, and declares no other space: {do};")
                 return
+
+
+def is_of_user(piece: Any) -> bool:
+    """True if a piece's class is none of epibatch's own."""
+    return not type(piece).__module__.startswith("epibatch.")
 
 
 def _changes_shape(step: Any) -> bool:
