@@ -260,7 +260,7 @@ def test_rows_that_are_replayed_are_padded():
     state, buffer = buffer.get_state(), EpisodeReplayBuffer(capacity=30)
     buffer.set_state(state)
     pieces = [PadRaggedRows(), AddNextObservationsFromEpisodesToTrainBatch(), BatchIndividualItems()]
-    drawn = buffer.sample(20)
+    drawn = buffer.sample(200)
     batch = LearnerConnectorPipeline(CLOUD, None, connectors=pieces)(episodes=drawn, rl_module=None, batch={})
     pairs = [[rows.tolist() for rows in batch[name]["mask"].sum(1)] for name in ("obs", "new_obs")]
     assert set(zip(*pairs)) == {(2, 0), (0, 3), (3, 1)}
