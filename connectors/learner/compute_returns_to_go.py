@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 from annotated_types import Interval
 
-from epibatch.core.advantages import discounted_sums
+from epibatch.core.advantages import cut_at_ends, discounted_sums
 from epibatch.core.columns import Columns
 
 from .._engine.chunks import ChunkGroup
@@ -22,7 +22,7 @@ class ComputeReturnsToGo(LearnerPiece):
 
     Nothing is added for what follows a chunk's last step, so chunks should be whole episodes. The
     sums are those of REINFORCE (Williams 1992). No default pipeline has this piece. Rewards that an earlier
-    piece put into the batch are the ones that are summed.
+    piece put into the batch are the ones that are summed, and sums stop at ends that one wrote (`terminateds`).
 
     Counterparts: RLlib's `ComputeReturnsToGo`, TorchRL's `Reward2GoTransform`.
 
@@ -49,6 +49,9 @@ class ComputeReturnsToGo(LearnerPiece):
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
         rewards = column_or_gather(columns, group, Columns.REWARDS, type(self).__name__)
-        sums = discounted_sums(rewards.data, rewards.counts, self.gamma)
+        counts, ended = rewards.counts, columns.get(Columns.TERMINATEDS)
+        if isinstance(ended, EpisodeColumn) and len(ended.data) == len(rewards.data):
+            counts = cut_at_ends(counts, ended.data, bootstraps=group.plus_one)
+        sums = discounted_sums(rewards.data, counts, self.gamma)
         columns[Columns.RETURNS_TO_GO] = EpisodeColumn(sums, rewards.counts)
         return columns

@@ -160,15 +160,16 @@ def td_errors(
     return following
 
 
-def cut_at_ends(counts: npt.NDArray[np.int64], terminateds: Rows) -> npt.NDArray[np.int64]:
+def cut_at_ends(counts: npt.NDArray[np.int64], terminateds: Rows, *, bootstraps: bool = True) -> npt.NDArray[np.int64]:
     """Return the rows of segments that end at terminated rows, too, unless only a bootstrap row follows.
 
     Args:
-        counts: int64 [S], rows per segment, bootstrap rows included.
+        counts: int64 [S], rows per segment.
         terminateds: bool [R].
+        bootstraps: Whether the last row of each segment is a bootstrap row.
     """
     stops, inner = np.cumsum(counts), copied(as_bools(terminateds))
-    inner[beside(stops[stops > 1] - 2, inner)] = False
+    inner[beside(stops[counts > bootstraps] - 1 - bootstraps, inner)] = False
     if not inner.any():  # a single number of a device
         return counts
     places = convert_to_numpy(beside(np.arange(len(inner)), inner)[inner])

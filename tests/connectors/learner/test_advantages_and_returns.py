@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.learner import (
     AddOneTsToEpisodesAndTruncate,
     ComputeReturnsToGo,
@@ -173,3 +174,20 @@ def test_rewards_that_a_piece_in_front_made_are_summed(bootstraps):
     pieces = [RewardScaling(scale=10.0, loc=1.0), ComputeReturnsToGo(gamma=0.5)]
     batch = trained([AddOneTsToEpisodesAndTruncate()] * bootstraps + pieces, [played([0, 1, 2], [1.0, 3.0])])
     assert batch["returns_to_go"].tolist() == [11 + 0.5 * 31, 31.0, 0.0][: 2 + bootstraps]
+
+
+class Odd(ColumnTransform):
+    """True where a number is odd."""
+
+    columns = "rewards"
+
+    def transform(self, x):
+        return x % 2 == 1
+
+
+@pytest.mark.parametrize("bootstraps", [False, True])
+def test_returns_stop_at_ends_that_a_piece_in_front_wrote(bootstraps):
+    pieces = [Odd(to="terminateds"), *[AddOneTsToEpisodesAndTruncate()] * bootstraps, ComputeReturnsToGo(gamma=0.5)]
+    episodes = [played(range(5), [2.0, 1.0, 4.0, 8.0]), played([0, 1], [2.0]), played([0, 1, 2], [3.0, 6.0])]
+    batch = trained(pieces, episodes)
+    assert [x for x in batch["returns_to_go"].tolist() if x] == [2.5, 1.0, 8.0, 8.0, 2.0, 3.0, 6.0]
