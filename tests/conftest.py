@@ -14,6 +14,10 @@ import pytest
 import torch
 from hypothesis import settings
 
+_RANDBITS = np.random.bit_generator.randbits  # where default_rng() gets its seed
+if hasattr(os, "register_at_fork"):  # processes that tests fork differ
+    os.register_at_fork(after_in_child=lambda: setattr(np.random.bit_generator, "randbits", _RANDBITS))
+
 CASES, SEED = os.environ.get("EPIBATCH_CASES"), os.environ.get("EPIBATCH_TEST_SEED", "")
 
 settings.register_profile(
@@ -51,8 +55,8 @@ def pytest_runtest_setup(item):
     seed = zlib.crc32(f"{item.nodeid} {SEED}".encode())
     random.seed(seed)
     np.random.seed(seed)
-    torch.manual_seed(seed)
-    np.random.bit_generator.randbits = random.Random(seed).getrandbits  # where default_rng() gets its seed
+    torch.default_generator.manual_seed(seed)  # on the CPU alone, without a look for devices
+    np.random.bit_generator.randbits = random.Random(seed).getrandbits
 
 
 @pytest.fixture
