@@ -64,6 +64,7 @@ def package(tmp_path, monkeypatch):
     del sys.modules["robot_pieces"]
 
 
+@pytest.mark.slow
 def test_no_environment_and_no_config_is_needed(tmp_path):
     """A process that knows neither the environment nor its function acts with the policy."""
 

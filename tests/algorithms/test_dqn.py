@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from fixture_cases import slow_but
 
 from epibatch.algorithms import Algorithm, DQNConfig
 from epibatch.core.errors import ConfigError
@@ -97,7 +98,7 @@ def test_returns_are_rescaled_there_and_back_without_error():
 
 @pytest.mark.parametrize("double_q", [True, False])
 @pytest.mark.parametrize("rescaling", [True, False])
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", slow_but(range(6), range(25)))
 def test_losses_of_sequences_are_those_of_stepping(seed, rescaling, double_q):
     rng = np.random.default_rng(seed)
     n, gamma = int(rng.integers(1, 4)), 0.9

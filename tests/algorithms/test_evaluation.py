@@ -82,6 +82,7 @@ def test_training_is_the_same_with_and_without(noisy, built, explore):
     np.testing.assert_equal(state, other)
 
 
+@pytest.mark.slow
 def test_training_and_evaluation_go_on_alike_after_a_restore(noisy, built, tmp_path):
     """The noise is drawn from all global generators, whose states are restored."""
     config = noisy(evaluation_config={"explore": True})

@@ -177,6 +177,7 @@ def test_goals_of_sets_are_named_and_sets_must_have_the_training_spaces(built, a
     assert [group.stopped for group in actors] == [True, True]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_has_the_rounds_of_each_set(built, tmp_path):
     def of(sets):
         return built(fickle(30, num_env_runners=0, evaluation_sets={name: {} for name in sets}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gymnasium as gym
 import pytest
+from fixture_cases import slow_but
 from fixture_simulators import clients_of_page
 
 from epibatch.algorithms import DQNConfig, PPOConfig
@@ -27,7 +28,7 @@ def dqn():
     return config.rl_module(model_config={"fcnet_hiddens": [16]})
 
 
-@pytest.mark.parametrize("config", [ppo, dqn])
+@pytest.mark.parametrize("config", slow_but([ppo], [ppo, dqn]))
 def test_it_learns_from_simulators_of_other_processes(tmp_path, config):
     algo = config().build_algo()
     before = weights(algo)

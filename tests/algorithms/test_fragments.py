@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from fake_actors import FakeActors
+from fixture_cases import slow_but
 
 from epibatch.algorithms import AgentMapping, Algorithm, AlgorithmConfig, APPOConfig, IMPALAConfig, PolicySpec
 from epibatch.connectors.authoring import episode_function
@@ -23,6 +24,7 @@ from epibatch.episodes import SingleAgentEpisode
 from fixture_envs import CountingEnv
 
 BOTH = pytest.mark.parametrize("kind", [IMPALAConfig, APPOConfig])
+ONE_AT_FIRST = pytest.mark.parametrize("kind", slow_but([IMPALAConfig], [IMPALAConfig, APPOConfig]))
 SPACES = {"observation_space": gym.spaces.Box(-1, 1, (3,), np.float32), "action_space": gym.spaces.Discrete(3, start=1)}
 
 
@@ -361,7 +363,7 @@ def test_agents_that_never_observe_again_end_in_an_error():
 
 @pytest.mark.filterwarnings("ignore:(?s)env runner .*; replaced, ")
 @pytest.mark.parametrize("seed", range(2))
-@BOTH
+@ONE_AT_FIRST
 def test_each_delivered_step_is_learned_from_or_counted_as_dropped(kind, seed):
     rng, lost = random.Random(seed), []
 
@@ -399,7 +401,7 @@ def test_each_delivered_step_is_learned_from_or_counted_as_dropped(kind, seed):
 # -- the algorithms --------------------------------------------------------------------------------------
 
 
-@BOTH
+@ONE_AT_FIRST
 def test_an_iteration_reports_what_was_sampled_and_learned(kind):
     algo = small(kind().environment("CartPole-v1"), train_batch_size=100).build_algo()
     results = algo.train()
@@ -414,6 +416,7 @@ def test_an_iteration_reports_what_was_sampled_and_learned(kind):
     algo.stop()
 
 
+@pytest.mark.slow
 def test_schedules_go_by_sampled_steps():
     config = small(APPOConfig().environment("CartPole-v1"), train_batch_size=100, lr=[[0, 1e-3], [2000, 0.0]])
     algo = config.build_algo()
@@ -423,6 +426,7 @@ def test_schedules_go_by_sampled_steps():
     algo.stop()
 
 
+@pytest.mark.slow
 @BOTH
 def test_learning_is_better_than_chance(kind):
     config = kind().environment("CartPole-v1").env_runners(num_envs_per_env_runner=8).debugging(seed=1)
@@ -436,7 +440,7 @@ def test_learning_is_better_than_chance(kind):
     algo.stop()
 
 
-@BOTH
+@ONE_AT_FIRST
 def test_recurrent_networks_learn_from_their_own_states(kind):
     config = small(kind().environment("CartPole-v1"), train_batch_size=100).env_runners(num_envs_per_env_runner=2)
     config.rl_module(model_config={"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 7})
@@ -448,7 +452,7 @@ def test_recurrent_networks_learn_from_their_own_states(kind):
     algo.stop()
 
 
-@BOTH
+@ONE_AT_FIRST
 def test_agents_have_networks_and_settings_of_their_own(kind):
     config = small(kind().environment(make_multi_agent("CartPole-v1"), env_config={"num_agents": 2}))
     policies = {"left": PolicySpec(config={"gamma": 0.5, "lr": 0.0}), "right": None}
@@ -476,7 +480,7 @@ def test_pieces_that_may_change_episodes_are_warned_of_if_batches_are_used_again
     config.training(circular_buffer_iterations_per_batch=1).build_algo().stop()
 
 
-@BOTH
+@ONE_AT_FIRST
 def test_a_saved_run_goes_on_exactly(kind, tmp_path):
     config = small(kind().environment("CartPole-v1"), train_batch_size=100)
     first = config.env_runners(num_envs_per_env_runner=3).build_algo()

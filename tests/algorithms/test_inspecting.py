@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from fixture_cases import slow
 from typer.testing import CliRunner
 
 from epibatch.algorithms import Algorithm, BCConfig, DQNConfig
@@ -134,11 +135,11 @@ Learned.__name__ = "Scale"
 @pytest.mark.parametrize(
     ("acting", "learning", "start"),
     [
-        ({"factor": 2.0}, {"factor": 3.0}, 0),
+        slow({"factor": 2.0}, {"factor": 3.0}, 0),
         ({"factor": 2.0, "start": 5}, {"factor": 2.0, "start": 7}, 5),
         ({"factor": 2.0, "start": 5}, None, 5),
         (None, {"factor": 2.0, "start": 3}, 3),
-        ({"factor": 2.0, "start": 4}, {"factor": 1.0}, 4),
+        slow({"factor": 2.0, "start": 4}, {"factor": 1.0}, 4),
     ],
 )
 def test_the_piece_after_which_both_sides_part_is_found_by_running_them(acting, learning, start):
@@ -171,6 +172,7 @@ def test_the_parting_piece_of_one_of_several_agents():
     assert "On step 2 of" in data["parting"]["text"]
 
 
+@pytest.mark.slow
 def test_the_parting_piece_where_agents_have_modules_of_their_own():
     def named(agent, episode):
         return "q" if agent == "b" else "p"
@@ -226,6 +228,7 @@ def test_observations_of_many_entries():
     assert [pair[:3] for pair in grid["pairs"] if pair] == [[None, None, 0.0]] * 16
 
 
+@pytest.mark.slow
 def test_edits_of_the_acting_pipelines_are_shown():
     config = cartpole().env_runners(env_to_module_connector=lambda *_: Scale(factor=1.0))
     algo = config.build_algo()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import cycle, product
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from fixture_cases import slow_but
 from fixture_tensor_envs import NumpyPoints, TorchPoints
 from torch.overrides import TorchFunctionMode
 
@@ -112,8 +114,7 @@ DRAWS: dict[str, Any] = {
 
 
 @pytest.mark.filterwarnings("ignore:[\\s\\S]*final_obs")
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("kind", DRAWS)
+@pytest.mark.parametrize(("kind", "mode"), slow_but(zip(DRAWS, cycle(MODES)), product(DRAWS, MODES)))
 def test_draws_are_those_of_arrays_and_no_row_leaves_the_device(kind, mode):
     case = DRAWS[kind]
     sides, env_config = (SingleAgentEnvRunner, TensorEnvRunner), case.get("env", {})
@@ -357,7 +358,7 @@ RUNS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", slow_but(["dqn", "dqn, priorities"], RUNS))
 def test_dqn_and_sac_learn_the_same_from_tensors(name):
     algorithm, training, model = RUNS[name]
     weights = []
@@ -393,6 +394,7 @@ training:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "env", "mode"), [("dqn", "DiscretePoints", "next_step"), ("sac", "TorchPoints", "disabled")]
 )

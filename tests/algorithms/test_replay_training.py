@@ -222,6 +222,7 @@ def test_runners_in_processes_fill_lanes_of_their_own():
     group.stop()
 
 
+@pytest.mark.slow
 def test_schedules_of_runners_follow_the_steps_of_all():
     source, group = hosted(runners=3)
     while source.buffer.get_added_timesteps() < 5 * 45:

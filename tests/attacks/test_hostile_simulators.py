@@ -176,6 +176,7 @@ def test_a_message_that_cannot_be_read_ends_its_connection_alone(served, token):
         other.episode(1)
 
 
+@pytest.mark.slow
 def test_2_gb_are_not_read(served):
     """The server says so while the client is still sending."""
     client, other = served.client(), served.client()
@@ -203,6 +204,7 @@ def test_a_wrong_token(served, token):
     served.client().episode()
 
 
+@pytest.mark.slow
 def test_silence_ends_a_connection():
     served = Served(idle_timeout_s=0.5)
     silent, half, drips = served.client(), served.client(), served.client()

@@ -18,10 +18,13 @@ from benchmarks.row import FLOOR, OURS, RLLIB, Options, Timed
 from benchmarks.rows import all_rows, sampling, training
 from benchmarks.timing import as_arrays, in_a_process
 from benchmarks.workloads import AGENTS
+from fixture_cases import slow_but
 
 OPTIONS = Options(quick=True, rllib=False)
 ROWS = {row.name: row for row in all_rows() if isinstance(row.measure, Timed)}
 SHARED = {name for name, row in ROWS.items() if len(row.measure.build(OPTIONS).sides) > 1 or name.startswith("R1m")}
+
+QUICK = [name for name in ROWS if name[0] not in "BEW" or name == "E1/128"]
 
 
 def outputs_of(name):
@@ -29,7 +32,7 @@ def outputs_of(name):
     return workload, {side: as_arrays(make().once()) for side, make in workload.sides.items()}
 
 
-@pytest.mark.parametrize("name", sorted(ROWS))
+@pytest.mark.parametrize("name", slow_but(QUICK, sorted(ROWS)))
 def test_sides_give_the_same_and_one_value_that_differs_is_found(name):
     workload, outputs = outputs_of(name)
     assert OURS in outputs
@@ -144,6 +147,7 @@ def test_the_record_of_returns(tmp_path, monkeypatch):
     assert "epibatch 150 +- 71 over 2 seeds" in measured.note
 
 
+@pytest.mark.slow
 def test_iterations_of_both_own_sides_train(monkeypatch):
     monkeypatch.setattr(training, "STEPS", 200)
     monkeypatch.setattr(training, "EPOCHS", 1)

@@ -64,6 +64,7 @@ def smallest_ratio(sides: dict, target: Target) -> float:
     return ratio
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GUARDED)
 def test_no_slower_than_twice_the_bound(name):
     target = target_of(name)

@@ -244,6 +244,7 @@ def test_changes_of_drawn_chunks_are_seen():
     assert max(chunk["look"] for chunk in inspection.data["chunks"]) == 16, "not the whole episode is copied"
 
 
+@pytest.mark.slow
 def test_images_stay_bytes_while_it_is_found_what_cells_see():
     images = np.random.default_rng(0).integers(0, 255, (41, 256, 256, 4), dtype=np.uint8)
     actions, rewards = np.zeros(4, np.int64), np.zeros(4)

@@ -25,10 +25,11 @@ from epibatch.cli import app
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = sorted((REPOSITORY / "docs").rglob("*.md"))
 LONG = {
-    "algorithms", "callbacks", "configuration", "debugging", "environments", "export", "getting-started",
-    "images-and-observations", "inspect", "many-environments", "moving-from-cleanrl", "moving-from-rsl-rl",
-    "moving-from-sb3", "moving-from-torchrl", "multi-agent", "other-spaces", "own-loop", "pieces", "profiling",
-    "recorded-data", "replay", "writing-a-module", "writing-a-piece",
+    "algorithms", "callbacks", "configuration", "debugging", "environments", "export", "external-environments",
+    "getting-started", "images-and-observations", "inspect", "many-environments", "moving-from-cleanrl",
+    "moving-from-rsl-rl", "moving-from-sb3", "moving-from-torchrl", "multi-agent", "other-spaces", "own-loop", "pieces",
+    "porting", "profiling", "recorded-data", "replay", "rewards-and-columns", "rollout-storage", "run-folder",
+    "tutorial-5-own-algorithm", "writing-a-module", "writing-a-piece",
 }  # their blocks train or check for seconds  # fmt: skip
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w.-]+\.(?:py|yaml))\n")

@@ -134,6 +134,7 @@ class FailsToClose(Env):
         raise OSError("no display")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("env", "found"), [(FailsToClose, "OSError: no display"), (NeverCloses, "no return within")])
 def test_an_environment_that_cannot_be_closed_does_not_stop_async(env, found):
     started, here = time.monotonic(), os.getpid()

@@ -212,6 +212,7 @@ def test_agents_have_registered_spaces(registered: Any) -> None:
     algo.stop()
 
 
+@pytest.mark.slow
 def test_processes_that_know_nothing_register_the_spaces_of_agents(
     registered: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

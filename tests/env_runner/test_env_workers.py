@@ -299,6 +299,7 @@ def _runs(process):
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked up in /proc")
 def test_no_process_outlives_a_parent_that_was_killed_while_it_hangs(monkeypatch):
     monkeypatch.setattr("epibatch.env_runner.envs.env_workers._PATIENCE", 0.2)

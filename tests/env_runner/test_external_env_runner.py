@@ -467,6 +467,7 @@ def test_pieces_and_callers_cannot_leave_out_simulators(made):
         runner.step(mask=np.array([True, False]))
 
 
+@pytest.mark.slow
 def test_a_runner_that_waits_in_vain_says_so(made, monkeypatch):
     runner, now = made(), itertools.count(step=50)
     monkeypatch.setattr(time, "monotonic", lambda: float(next(now)))

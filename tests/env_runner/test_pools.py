@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from itertools import product
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from fixture_cases import slow_but
 
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2, FrameStacking
@@ -99,11 +101,14 @@ def same_beginnings(pool, stepped):
 
 
 MODELS = {"plain": {}, "recurrent": {"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5}}
+SOME = [("next_step", 1), ("same_step", 3)]
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
-@pytest.mark.parametrize("batch_size", [1, 3])
+@pytest.mark.parametrize(
+    ("mode", "batch_size"),
+    slow_but(SOME, product(["next_step", "same_step"], [1, 3])),
+)
 def test_episodes_equal_those_of_the_synchronous_runner(made, model, mode, batch_size):
     settings = {"model": MODELS[model], "gym_env_autoreset_mode": mode}
     if model == "plain":

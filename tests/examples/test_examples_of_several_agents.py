@@ -54,6 +54,7 @@ def test_only_the_critic_looks_at_it(algorithm):
     assert torch.equal(module.forward_inference({"obs": view})["action_dist_inputs"], logits[0])
 
 
+@pytest.mark.slow
 def test_a_catch_is_an_end_before_the_limit(algorithm):
     episodes = algorithm.env_runner.sample(num_episodes=48)
     caught = [episode.is_terminated for episode in episodes]

@@ -23,20 +23,20 @@ RUNS = [
         "global_step=",
     ),
     slow("cleanrl_style", "--total-timesteps 12000", lambda run: run[0] > 45, "global_step="),
-    ("frame_stacking", "--iterations 1", lambda means: list(means) == [1, 4], "the module sees (2, 4)"),
-    (
+    slow("frame_stacking", "--iterations 1", lambda means: list(means) == [1, 4], "the module sees (2, 4)"),
+    slow(
         "lstm_memory",
         "--steps 100",
         lambda means: list(means) == ["with memory", "without memory"] and min(means.values()) > 8,
         "after 4",  # one iteration is 4,096 steps and a few for resets
     ),
-    (
+    slow(
         "count_based_rewards",
         "--iterations 1",
         lambda means: list(means) == ["environment's rewards only", "with count-based rewards"],
         "visits of each square",
     ),
-    ("blackjack", "--steps 100 --games 100", lambda run: -0.8 < run[0] < 0.3, "of 100 greedy games"),
+    slow("blackjack", "--steps 100 --games 100", lambda run: -0.8 < run[0] < 0.3, "of 100 greedy games"),
     slow(
         "blackjack",
         "--steps 12000 --games 2000",
@@ -67,7 +67,7 @@ RUNS = [
     ("adversarial_motion", "--iterations 5 --envs 64", lambda run: 0 < run[1] < 10, "distance from the curve"),
     slow("adversarial_motion", "--iterations 80", lambda run: run[1] < 1, "distance from the curve"),  # at random 1.6
     ("many_runners", "--runners 0 --steps 2000", lambda run: run[0] > 8, "in the statistics of all runners: 2,"),
-    ("action_mask", "--steps 100", lambda run: run[0] > 1.5 and run[1] >= 100, "none illegal"),
+    slow("action_mask", "--steps 100", lambda run: run[0] > 1.5 and run[1] >= 100, "none illegal"),
     slow(
         "action_mask", "--steps 4000", lambda run: run[0] > 2.15 and run[1] >= 4_000, "none illegal"
     ),  # at random 1.95

@@ -55,6 +55,7 @@ def other_checkout(repository, folder):
 PLACES = ["beside an empty folder", "in the clone", "in the clone's parent", "in a package of its own"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", slow_but(["in the clone"], PLACES))
 def test_a_script_imports_alike_from_every_folder(place, tmp_path, repository):
     clone = tmp_path / "epibatch"
