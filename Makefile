@@ -59,7 +59,7 @@ test: $(CONFORMANCE_READY) ## lint, types and tests without the slow ones, under
 
 test-slow: $(CONFORMANCE_READY) ## the slow tests, about 20 minutes on 2 cores
 	@echo "The slow tests: about 20 minutes on 2 cores."
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "slow and not ray"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "slow and not ray"
 
 test-ray: $(RAY_READY) ## the tests of processes on Ray, about 6 minutes on 2 cores
 	@echo "Processes on Ray: about 6 minutes on 2 cores."
@@ -88,7 +88,7 @@ types: $(READY) ## mypy --strict on the package
 	$(BIN)/mypy src/epibatch/algorithms/algorithm_config.py src/epibatch/algorithms/ppo.py  # sources with a stub
 
 unit: $(CONFORMANCE_READY) ## the tests alone, those beside RLlib included, without the slow ones
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 examples: $(RAY_READY) ## run every example in full
 	set -e; for example in examples/*.py; do echo "== $$example"; OMP_NUM_THREADS=1 $(BIN)/python "$$example"; done

@@ -110,8 +110,9 @@ def test_a_policy_refuses_code_and_networks_wider_than_the_file(table, attack):
     assert row["loaders"]["Policy"] == "named: CheckpointError"
 
 
+@pytest.mark.slow
 def test_random_changes(tmp_path):
-    assert faults(tell("0-4", tmp_path, "Policy", "set_state")) == []
+    assert faults(tell("0-12", tmp_path, "Policy", "set_state")) == []
 
 
 @pytest.mark.slow
