@@ -18,6 +18,8 @@ _RANDBITS = np.random.bit_generator.randbits  # where default_rng() gets its see
 if hasattr(os, "register_at_fork"):  # processes that tests fork differ
     os.register_at_fork(after_in_child=lambda: setattr(np.random.bit_generator, "randbits", _RANDBITS))
 
+os.fsync = lambda descriptor: None  # nobody cuts the power in a test, and waiting for disks takes minutes
+
 CASES, SEED = os.environ.get("EPIBATCH_CASES"), os.environ.get("EPIBATCH_TEST_SEED", "")
 
 settings.register_profile(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +30,6 @@ OBS = gym.spaces.Dict(
     pixels=gym.spaces.Box(0, 255, (3, 2), np.uint8),
     door=gym.spaces.Discrete(3),
 )
-
-
-@pytest.fixture(autouse=True)
-def unflushed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hundreds of files are written here; waiting for the disk each time is tested elsewhere."""
-    monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
 def told(value: Any) -> bytes:
