@@ -61,7 +61,8 @@ class TensorStep:
 
     @property
     def _rows(self) -> int:
-        return len(flatten(self.obs)[0][0])
+        rows: int = flatten(self.obs)[0][0].shape[0]  # len() would fix their number where torch exports the step
+        return rows
 
     @property
     def _device(self) -> torch.device:
