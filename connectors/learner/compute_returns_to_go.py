@@ -50,8 +50,8 @@ class ComputeReturnsToGo(LearnerPiece):
         """Add the column."""
         rewards = column_or_gather(columns, group, Columns.REWARDS, type(self).__name__)
         counts, ended = rewards.counts, columns.get(Columns.TERMINATEDS)
-        if isinstance(ended, EpisodeColumn) and len(ended.data) == len(rewards.data):
-            counts = cut_at_ends(counts, ended.data, bootstraps=group.plus_one)
+        if isinstance(ended, EpisodeColumn):
+            counts = cut_at_ends(counts, ended.data.reshape(-1), bootstraps=group.plus_one)
         sums = discounted_sums(rewards.data, counts, self.gamma)
         columns[Columns.RETURNS_TO_GO] = EpisodeColumn(sums, rewards.counts)
         return columns

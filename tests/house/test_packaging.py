@@ -10,7 +10,6 @@ import subprocess
 import sys
 
 import pytest
-from fixture_cases import slow_but
 from ruamel.yaml import YAML
 
 import epibatch
@@ -56,7 +55,7 @@ PLACES = ["beside an empty folder", "in the clone", "in the clone's parent", "in
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", slow_but(["in the clone"], PLACES))
+@pytest.mark.parametrize("place", PLACES)
 def test_a_script_imports_alike_from_every_folder(place, tmp_path, repository):
     clone = tmp_path / "epibatch"
     if place == "beside an empty folder":

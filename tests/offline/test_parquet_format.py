@@ -199,7 +199,6 @@ def test_nested_columns_are_known_by_name_in_whatever_order(tmp_path):
     assert read.get_observations(-1)["a"] == (12, 22) and "z" not in read.get_observations(-1)
 
 
-@pytest.mark.slow
 def test_bytes_and_text_that_inflate_are_refused_or_kept_once(tmp_path):
     for values in ([b"\0" * 4_000_000] * 20, ["x" * 4_000_000] * 20):
         given = pyarrow.table({"obs": values, "actions": range(20), "rewards": np.ones(20)})

@@ -161,7 +161,7 @@ def td_errors(
 
 
 def cut_at_ends(counts: npt.NDArray[np.int64], terminateds: Rows, *, bootstraps: bool = True) -> npt.NDArray[np.int64]:
-    """Return the rows of segments that end at terminated rows, too, unless only a bootstrap row follows.
+    """Return the rows of segments that end at terminated rows, too, unless nothing but a bootstrap row may follow.
 
     Args:
         counts: int64 [S], rows per segment.

@@ -185,9 +185,19 @@ class Odd(ColumnTransform):
         return x % 2 == 1
 
 
+class OddRows(Odd):
+    def transform(self, x):
+        return super().transform(x)[:, None]
+
+
 @pytest.mark.parametrize("bootstraps", [False, True])
-def test_returns_stop_at_ends_that_a_piece_in_front_wrote(bootstraps):
-    pieces = [Odd(to="terminateds"), *[AddOneTsToEpisodesAndTruncate()] * bootstraps, ComputeReturnsToGo(gamma=0.5)]
+@pytest.mark.parametrize("ends", [Odd, OddRows])
+def test_returns_stop_at_ends_that_a_piece_in_front_wrote(ends, bootstraps):
+    pieces = [
+        ends(to="terminateds"),
+        *[AddOneTsToEpisodesAndTruncate()] * bootstraps,
+        ComputeReturnsToGo(gamma=0.5),
+    ]
     episodes = [played(range(5), [2.0, 1.0, 4.0, 8.0]), played([0, 1], [2.0]), played([0, 1, 2], [3.0, 6.0])]
     batch = trained(pieces, episodes)
     assert [x for x in batch["returns_to_go"].tolist() if x] == [2.5, 1.0, 8.0, 8.0, 2.0, 3.0, 6.0]
